@@ -1,0 +1,29 @@
+#pragma once
+// Unix sockets between our own processes, and descriptors sent over them.
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+
+namespace sandbox {
+
+enum class SocketKind { kStream, kSeqPacket };
+
+// Both ends close-on-exec and blocking.
+Result<std::pair<Fd, Fd>> socket_pair(SocketKind kind);
+// SO_SNDBUF and SO_RCVBUF; best effort (the kernel caps it).
+void set_socket_buffers(int fd, int bytes);
+
+// One message with descriptors attached (at most 16).
+Status send_with_fds(int fd, std::string_view bytes, const std::vector<int>& fds);
+struct Received {
+  std::string bytes;  // empty: the peer closed
+  std::vector<Fd> fds;
+};
+Result<Received> receive_with_fds(int fd, size_t limit);
+
+}  // namespace sandbox
