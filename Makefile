@@ -1,0 +1,65 @@
+# One command for each thing. `make help` lists them.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+BUILD := build
+JOBS ?= $(shell nproc)
+PYTHON := /usr/bin/python3
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 600
+PYTEST := $(PYTHON) -B -m pytest -p no:cacheprovider
+
+.PHONY: help setup build demo test unit integration acceptance acceptance-list bench lint format fuzz asan install clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+setup: ## install every package this needs (apt; with sudo when not root)
+	@tools/setup
+
+$(BUILD)/build.ninja:
+	@cmake --preset release >/dev/null
+
+build: setup $(BUILD)/build.ninja ## programs in build/bin
+	@cmake --build $(BUILD) -j $(JOBS)
+
+demo: build ## set everything up and watch the main job
+	@tools/demo
+
+test: build ## set everything up and run all tests: unit, integration, acceptance on real VMs
+	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
+
+unit: build ## unit tests and fuzz seed corpora only
+	@ctest --test-dir $(BUILD) --output-on-failure -L unit -j $(JOBS)
+
+integration: build ## processes against real peers, without VMs
+	@ctest --test-dir $(BUILD) --output-on-failure -L integration
+
+acceptance: build ## the contract's rows on real VMs
+	@ctest --test-dir $(BUILD) --output-on-failure -L acceptance
+
+acceptance-list: ## a line for each case: ROW name
+	@$(PYTHON) tests/acceptance/list_cases.py
+
+bench: build ## figures beside peers; a table, and build/bench/*.json
+	@$(PYTHON) -B bench/run.py --build $(BUILD)
+
+lint: build ## clang-format and clang-tidy, no changes made
+	@tools/lint
+
+format: ## clang-format in place
+	@git ls-files 'src/*.h' 'src/*.cc' 'tests/*.h' 'tests/*.cc' 'bench/*.cc' | xargs clang-format -i
+
+fuzz: setup ## each fuzz target for FUZZ_SECONDS (600)
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) tools/fuzz
+
+asan: setup ## unit and TAP tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@cmake --preset asan >/dev/null
+	@cmake --build build-asan -j $(JOBS)
+	@ctest --test-dir build-asan --output-on-failure -L 'unit|integration'
+
+install: $(BUILD)/build.ninja ## into PREFIX (/usr/local)
+	@cmake --build $(BUILD) -j $(JOBS)
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean: ## remove what builds made
+	@rm -rf build build-dev build-asan build-fuzz
