@@ -1,0 +1,49 @@
+#pragma once
+// The guest's side of the file wire: mounts each share with /dev/fuse and carries FUSE messages
+// between the kernel and the port. It understands nothing of them but their length;
+// `files/transport.h` is the framing on the port.
+//
+//   ASSIGN(auto relay, FileRelay::start(std::move(port), {{1, "/home/u/project"}, {2, "/opt/ref",
+//   true}})); …                      // the mounts answer as long as the relay lives relay->stop();
+//   // or its destructor: unmounts, ends the threads
+//
+// Call it with the rights to mount, in the mount namespace that shall see the shares. It starts
+// three threads and blocks no signals of the caller's own; every thread of it blocks all signals.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+
+namespace sandbox::guest {
+
+struct ShareMount {
+  uint32_t id = 0;          // as in the configuration of sandbox-files
+  std::string mount_point;  // absolute; made when absent (directories 0755)
+  bool read_only = false;   // the server refuses writes in any case
+  bool single_file = false;
+};
+
+class FileRelay {
+ public:
+  // `port` is read and written by the relay alone from now on; it is made non-blocking.
+  static Result<std::unique_ptr<FileRelay>> start(Fd port, std::vector<ShareMount> mounts);
+  ~FileRelay();
+  FileRelay(const FileRelay&) = delete;
+  FileRelay& operator=(const FileRelay&) = delete;
+
+  // Unmounts (lazily: what is still open keeps its errors), ends the threads. Idempotent.
+  void stop();
+  // The port was closed or broke its protocol: every mount answers ENOTCONN from then on.
+  [[nodiscard]] bool broken() const;
+
+ private:
+  class Impl;
+  explicit FileRelay(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sandbox::guest
