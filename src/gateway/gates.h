@@ -1,0 +1,142 @@
+#pragma once
+// The gates: every decision about names, addresses and streams is made here, and nothing else is.
+// Pure: bytes that were parsed and a time come in, decisions go out; no socket, no clock.
+//
+//   gate 1  query()     may this name be looked up? (before anything goes upstream)
+//           resolved()  which addresses of the answer are vouched for
+//   gate 2  dial()      may this address be connected to? Gives the Flow that the next gate asks
+//   about gate 3  dial()      with kIcmp and port 0 gate 4  hello(), unreadable(), request(),
+//   opaque()   the name on the stream
+//           rejudge()   all of it again, after the policy was replaced
+//
+// A Flow holds its pairs of the ledger (see Ledger::Hold): destroying it releases them.
+//
+// A dial to an address whose pairs have all expired is not yet refused: DialDecision::renew names
+// what to look up again. The caller does, hands the answers to resolved(), and dials once more with
+// Attempt::kRenewed.
+//
+// Mixed answers: only the bad address is refused, and it is not in the reply that the guest gets: a
+// client that was handed it would try it first and fail. When every address is refused, so is the
+// query, with the reason.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ip.h"
+#include "gateway/ledger.h"
+#include "net/dns/message.h"
+#include "net/http/request_head.h"
+#include "net/tls/client_hello.h"
+#include "policy/policy.h"
+
+namespace sandbox::gateway {
+
+// Everything an audit record says about a decision; protocol, address and port are the caller's.
+struct [[nodiscard]] Decision {
+  bool allow = false;
+  policy::Reason reason = policy::Reason::kNoAllowRule;
+  std::string rule = {};                     // text of the rule that decided, may be empty
+  std::vector<policy::HostName> names = {};  // vouched for the address, or the name asked
+  std::string subject = {};  // what was judged: name asked, SNI, Host; escaped, may be empty
+  std::string text = {};     // for people: "www.example.org is not allowed (no-allow-rule)"
+  std::string hint =
+      {};  // the flag that would allow it, "--allow www.example.org:443"; may be empty
+};
+
+enum class NameAction {
+  kForward,         // ask upstream
+  kRefuse,          // REFUSED with the decision's text
+  kNoData,          // allowed name, but a type we answer ourselves with nothing: AAAA
+  kPrivateReverse,  // PTR of private space
+  kHostInternal,    // A of host.internal: answer with Config::gateway
+};
+
+struct NameDecision {
+  Decision decision;
+  NameAction action = NameAction::kRefuse;
+};
+
+struct Resolved {
+  Decision
+      decision;  // of the reply as a whole; a denial when an alias is denied or no address was left
+  std::vector<Ipv4> vouched;  // entered in the ledger; the guest may see these and no others
+  struct Refused {
+    Ipv4 address;
+    Decision
+        decision;  // reason rebinding (or flow-limit: the ledger is full and every entry in use)
+  };
+  std::vector<Refused> refused;
+};
+
+// An open or half-open flow as the gates see it. Movable, owned by whoever owns the connection.
+struct Flow {
+  policy::Protocol protocol = policy::Protocol::kTcp;
+  IpAddress address;  // as the guest dialled it
+  uint16_t port = 0;
+  std::string rule;  // that allowed the dial
+  bool server_first =
+      false;  // pass server bytes before the client has shown a name (plain/ and well-known ports)
+  bool proxy = false;                     // a proxy/ rule: absolute-form and CONNECT are expected
+  std::optional<http::Authority> tunnel;  // target of the CONNECT last allowed
+  std::optional<policy::HostName> shown;  // the name the stream last showed and was allowed
+  Ledger::Hold hold;
+};
+
+enum class Attempt { kFirst, kRenewed };
+
+struct DialDecision {
+  Decision decision;
+  // Where to connect: the address dialled, or the host's loopback for host.internal.
+  IpAddress connect_to;
+  // Not decided: look these up again, then dial with kRenewed. decision is the denial that holds if
+  // that is not done.
+  std::vector<policy::HostName> renew;
+  // The client has other addresses of the same name to fall back to, so connect should time out
+  // sooner.
+  bool has_alternatives = false;
+  Flow flow;  // only when allowed
+};
+
+class Gates {
+ public:
+  struct Config {
+    std::vector<IpAddress> host_addresses;  // of every interface of the host
+    Ipv4 gateway;  // our own address in the guest's network; stands for host.internal
+  };
+  Gates(policy::Policy policy, Config config)
+      : policy_(std::move(policy)), config_(std::move(config)) {}
+
+  NameDecision query(const dns::Question& question) const;
+  // `chain`: further names the question is an alias of. A name in it that is no host name denies
+  // nothing and allows nothing.
+  Resolved resolved(const policy::HostName& question, std::span<const policy::HostName> chain,
+                    std::span<const dns::AddressRecord> answers, Instant now);
+
+  DialDecision dial(policy::Protocol protocol, const IpAddress& address, uint16_t port, Instant now,
+                    Attempt attempt = Attempt::kFirst);
+
+  Decision hello(Flow& flow, const tls::Hello& hello, Instant now);
+  Decision unreadable(const Flow& flow, std::string_view why) const;
+  Decision request(Flow& flow, const http::Request& request, Instant now);
+  // The first bytes are neither TLS nor HTTP: the dial was the decision, except on 443.
+  Decision opaque(const Flow& flow) const;
+  Decision rejudge(const Flow& flow, Instant now);
+
+  void replace_policy(policy::Policy policy) { policy_ = std::move(policy); }
+  void set_host_addresses(std::vector<IpAddress> all) { config_.host_addresses = std::move(all); }
+  [[nodiscard]] const policy::Policy& policy() const { return policy_; }
+  [[nodiscard]] const Ledger& ledger() const { return ledger_; }
+  [[nodiscard]] Ipv4 gateway() const { return config_.gateway; }
+
+ private:
+  policy::Policy policy_;
+  Config config_;
+  Ledger ledger_;
+};
+
+}  // namespace sandbox::gateway

@@ -1,0 +1,52 @@
+#pragma once
+// Gate 1 as a service: a guest's DNS message in, the reply out, and a report of each decision on
+// the way. Puts together dns::parse_query, Gates, Resolver and the reply builders; knows no socket.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "gateway/gates.h"
+#include "gateway/resolver.h"
+
+namespace sandbox::gateway {
+
+class NameService {
+ public:
+  enum class Transport { kUdp, kTcp };
+  using Reply = std::function<void(Bytes reply)>;  // without the length bytes of TCP
+  // One decision. `address` where it concerns one address of an answer (rebinding), absent where it
+  // is about the name.
+  using Report = std::function<void(const Decision& decision, std::optional<Ipv4> address)>;
+  // Sends a question upstream: Resolver::query, or a test's own.
+  using Upstream = std::function<void(const dns::Question&, const dns::Flags&, Resolver::Callback)>;
+  using Now = std::function<Instant()>;
+
+  NameService(Gates& gates, Upstream upstream, Now now, Report report);
+  ~NameService();
+  NameService(const NameService&) = delete;
+  NameService& operator=(const NameService&) = delete;
+
+  // One message of the guest. `reply` is called at most once: now, later, or never (nothing may be
+  // answered to garbage).
+  void answer(ByteView message, Transport transport, Reply reply);
+  // Looks the names up again for a dial to expired pairs; `done` is called when all have been
+  // entered or have failed.
+  void renew(const std::vector<policy::HostName>& names, std::function<void()> done);
+
+ private:
+  struct Exchange;
+  void forward(std::shared_ptr<Exchange> exchange);
+  void upstream_answered(Exchange& exchange, const Result<Bytes>& raw);
+
+  Gates& gates_;
+  Upstream upstream_;
+  Now now_;
+  Report report_;
+  std::shared_ptr<bool> alive_;
+};
+
+}  // namespace sandbox::gateway
