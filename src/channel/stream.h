@@ -51,8 +51,14 @@ class StreamMonitor {
   Status from_guest(const Frame& frame);
   [[nodiscard]] bool ended() const { return ended_; }  // kExit has passed
   [[nodiscard]] bool reset() const { return reset_; }
+  [[nodiscard]] uint32_t available(Pipe pipe) const {
+    return windows_[static_cast<size_t>(pipe)].available();
+  }
 
  private:
+  Status take_data(const Frame& frame);
+  Status take_credit(const Frame& frame);
+
   bool opened_ = false;
   bool started_ = false;
   bool reset_ = false;
@@ -97,13 +103,13 @@ class ExecClient {
  private:
   explicit ExecClient(uint32_t stream) : stream_(stream) {}
   Status take(const Frame& frame, Events& events);
+  void send(const Frame& frame);
 
   uint32_t stream_;
   FrameDecoder in_;
   SendQueue out_;
-  SendWindow stdin_;
+  StreamMonitor monitor_;    // its stdin window is what we may send
   ReceiveWindow output_[3];  // by Pipe; stdin unused
-  StreamMonitor monitor_;
   bool stdin_closed_ = false;
 };
 
