@@ -39,7 +39,7 @@ struct Zone {
 
 class HostPattern {
  public:
-  // The error reads "rule 'a.*.b': ..." and carries a hint with the nearest thing that would be
+  // The error reads "'a.*.b': ..." and carries a hint with the nearest thing that would be
   // accepted.
   static Result<HostPattern> parse(std::string_view text);
 
@@ -50,6 +50,8 @@ class HostPattern {
 
   [[nodiscard]] bool is_literal() const { return std::holds_alternative<Cidr>(target_); }
   [[nodiscard]] bool is_host_internal() const;
+  [[nodiscard]] const HostName* exact_name() const;              // null for zones and addresses
+  [[nodiscard]] std::optional<IpAddress> exact_address() const;  // nullopt for networks and names
   [[nodiscard]] bool matches(const HostName& name) const;
   // A literal rule's address or network holds the address; networks never match across families.
   [[nodiscard]] bool matches(const IpAddress& address) const;
