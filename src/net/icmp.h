@@ -27,7 +27,7 @@ void write_icmp_echo(uint8_t* out, uint8_t type, uint16_t identifier, uint16_t s
                      size_t payload_size);
 
 // Codes of type 3, destination unreachable (RFC 1122 3.2.2.1, RFC 1812 5.2.7.1).
-enum class Unreachable : uint8_t { kHost = 1, kPort = 3, kProhibited = 13 };
+enum class Unreachable : uint8_t { kHost = 1, kProtocol = 2, kPort = 3, kProhibited = 13 };
 
 // RFC 1812 4.3.2.3: as much of the offending packet as fits in 576 bytes in all.
 constexpr size_t kIcmpQuote = 576 - kIpv4Header - kIcmpHeader;

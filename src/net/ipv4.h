@@ -45,8 +45,16 @@ enum class Ipv4Error { kNone, kTruncated, kVersion, kOptions, kLength, kChecksum
 Ipv4Error parse_ipv4(ByteView bytes, Ipv4Packet& out);
 
 // Writes a 20-byte header (don't fragment, TTL 64) for `payload_size` bytes that follow it.
-void write_ipv4(uint8_t* out, Ipv4 source, Ipv4 destination, uint8_t protocol, size_t payload_size,
-                uint16_t id = 0);
+void write_ipv4(uint8_t* out, Ipv4 source, Ipv4 destination, uint8_t protocol, size_t payload_size);
+
+// The header of one fragment: `offset` in bytes, a multiple of 8.
+struct FragmentPlace {
+  uint16_t id = 0;
+  size_t offset = 0;
+  bool more = false;
+};
+void write_ipv4_fragment(uint8_t* out, Ipv4 source, Ipv4 destination, uint8_t protocol,
+                         size_t payload_size, const FragmentPlace& place);
 
 // Puts UDP and ICMP datagrams together again. At most 8 datagrams at once, 64 KiB each, 5 s from
 // the first fragment. Any overlap, even of equal bytes, drops the whole datagram and whatever else
