@@ -1,0 +1,77 @@
+#pragma once
+// Record: what one audit record says, before the recorder adds seq, time and source. JSON is its
+// only outside form.
+//
+//   sink.write({.proto = "dns", .verdict = Outcome::kDeny, .reason = "no-allow-rule", .names =
+//   {"www.example.org"}}); sink.write({.proto = "tcp", .verdict = Outcome::kAllow, .reason =
+//   "allow-rule", .rule = "*.example.org",
+//               .address = address, .port = 443, .names = {"www.example.org"}});
+//   sink.write({.kind = Kind::kClose, .proto = "tcp", .address = address, .port = 443, .traffic =
+//   Traffic{1200, 56000}});
+//
+// JSON members, absent where empty: kind, proto, verdict, reason, rule, address, port, names, sni,
+// host, bytes {out, in}, count, destinations, text. kind is absent for decisions.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ip.h"
+#include "base/result.h"
+
+namespace sandbox::audit {
+
+enum class Kind {
+  kDecision,   // a gate decided
+  kClose,      // an allowed flow ended; carries traffic
+  kSummary,    // count records of one kind, proto, verdict and reason that the limit kept out;
+               // destinations seen first
+  kLost,       // count records were lost, text says where
+  kMalformed,  // count records of a source were none
+  kNote,       // something else worth keeping, in text
+  kEnd,        // the log was closed in order
+};
+enum class Outcome { kNone, kAllow, kDeny, kWouldDeny };
+
+std::string_view text(Kind kind);
+std::string_view text(Outcome outcome);
+
+struct Traffic {
+  uint64_t out = 0;  // bytes from the sandbox
+  uint64_t in = 0;
+  friend bool operator==(const Traffic&, const Traffic&) = default;
+};
+
+struct Record {
+  Kind kind = Kind::kDecision;
+  std::string proto = {};  // "dns", "tcp", "udp", "icmp", "tls", "http"
+  Outcome verdict = Outcome::kNone;
+  std::string reason = {};
+  std::string rule = {};
+  std::optional<IpAddress> address = {};
+  uint16_t port = 0;
+  std::vector<std::string> names = {};  // vouched for the address; for dns the name asked
+  std::string sni = {};
+  std::string host = {};
+  std::optional<Traffic> traffic = {};
+  uint64_t count = 1;  // further equal denials, or what a summary stands for
+  std::vector<std::string> destinations = {};  // of a summary: those never seen before
+  std::string text = {};
+  friend bool operator==(const Record&, const Record&) = default;
+
+  // Where this was going: the name it showed, or was asked for, or else the address.
+  [[nodiscard]] std::string destination() const;
+};
+
+inline constexpr size_t kMaxRecordBytes = 64 * 1024;  // one message
+
+// One JSON object, no newline, at most kMaxRecordBytes: bytes that are not UTF-8 are escaped,
+// overlong texts and lists are cut.
+std::string to_json(const Record& record);
+// kProtocol: not a JSON object, a member of the wrong type, nested deeper than 8. Unknown members
+// are passed over.
+Result<Record> from_json(std::string_view text);
+
+}  // namespace sandbox::audit
