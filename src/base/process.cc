@@ -179,8 +179,12 @@ Result<Output> run_program(const std::vector<std::string>& argv, size_t limit) {
         continue;
       }
       if (streams[i].text->size() + static_cast<size_t>(n) > limit) {
+        // Both ends are closed too: a grandchild may hold the pipe and write for ever.
         overflow = true;
         ::kill(child.pid, SIGKILL);
+        out_read.reset();
+        err_read.reset();
+        break;
       } else {
         streams[i].text->append(buffer, static_cast<size_t>(n));
       }
