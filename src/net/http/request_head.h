@@ -36,25 +36,37 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 
 #include "base/bytes.h"
 #include "base/ip.h"
+#include "net/http/first_line.h"
 #include "policy/host_name.h"
 
 namespace sandbox::http {
 
-// host [ ":" port ], as Host, absolute-form or CONNECT carry it.
-struct Authority {
-  std::variant<policy::HostName, IpAddress> host;
-  std::optional<uint16_t> port;
+// host [ ":" port ], as Host, absolute-form or CONNECT carry it. The host is a name or an address,
+// never both.
+class Authority {
+ public:
+  explicit Authority(policy::HostName name, std::optional<uint16_t> port = {})
+      : name_(std::move(name)), port_(port) {}
+  explicit Authority(const IpAddress& address, std::optional<uint16_t> port = {})
+      : address_(address), port_(port) {}
   static std::optional<Authority> parse(std::string_view text);
-  [[nodiscard]] const policy::HostName* name() const {
-    return std::get_if<policy::HostName>(&host);
+
+  [[nodiscard]] const policy::HostName* name() const { return name_ ? &*name_ : nullptr; }
+  [[nodiscard]] const IpAddress* address() const { return name_ ? nullptr : &address_; }
+  [[nodiscard]] std::optional<uint16_t> port() const { return port_; }
+  [[nodiscard]] bool same_host(const Authority& other) const {
+    return name_ == other.name_ && address_ == other.address_;
   }
-  [[nodiscard]] const IpAddress* address() const { return std::get_if<IpAddress>(&host); }
   [[nodiscard]] std::string text() const;
   friend bool operator==(const Authority&, const Authority&) = default;
+
+ private:
+  std::optional<policy::HostName> name_;
+  IpAddress address_;
+  std::optional<uint16_t> port_;
 };
 
 enum class Form { kOrigin, kAbsolute, kAuthority, kAsterisk };
@@ -113,7 +125,8 @@ class RequestReader {
   std::string reason_;
   std::string head_;      // the unfinished head, or the unfinished line of chunked framing
   bool is_http_ = false;  // the first line was recognised
-  uint64_t left_ = 0;     // of the body or chunk
+  FirstLine first_line_;
+  uint64_t left_ = 0;  // of the body or chunk
   uint64_t trailer_bytes_ = 0;
   uint64_t requests_ = 0;
 };

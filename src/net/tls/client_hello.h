@@ -58,9 +58,7 @@ class ClientHelloReader {
  private:
   void step(uint8_t byte);
   size_t take_body(ByteView bytes);
-  void header_complete();
   void start_record();
-  void record_complete();
   void message_progress();
   void hello_complete();
   void unreadable(std::string why);
