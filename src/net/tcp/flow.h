@@ -29,6 +29,18 @@ enum class State : uint8_t {
 
 const char* name(State state);
 
+// How a flow ended, as told in on_closed.
+enum class Close : uint8_t {
+  kFinished,  // both sides closed and acknowledged
+  kReset,     // the guest sent a RST: abort the host side
+  kRefused,   // the guest refused a connection we opened
+  kTimeout,   // the guest fell silent, or a half-open or half-closed flow was idle too long
+  kEvicted,   // the oldest idle flow made room for a new one
+  kReplaced,  // the guest gave up before it was established and began anew on the same ports
+};
+
+const char* name(Close how);
+
 class Flow {
  public:
   [[nodiscard]] const Tuple& tuple() const { return tuple_; }
@@ -72,10 +84,11 @@ class Flow {
 
   Tuple tuple_;
   State state_ = State::kClosed;
-  uint8_t events_ = 0;      // what the owner is to be told
-  uint8_t how_closed_ = 0;  // a Close, valid with kClosedEvent
-  bool owned_ = false;      // the owner may still be called about it
-  bool announced_ = false;  // the owner has seen it
+  uint8_t events_ = 0;                   // what the owner is to be told
+  Close how_closed_ = Close::kFinished;  // valid with kClosedEvent
+  bool placed_ = false;                  // counts towards max_flows
+  bool owned_ = false;                   // the owner may still be called about it
+  bool announced_ = false;               // the owner has seen it
   bool opened_by_us_ = false;
   bool guest_fin_ = false;   // its FIN was taken
   bool fin_told_ = false;    // kFinEvent was raised
@@ -116,7 +129,7 @@ class Flow {
   // Timers. deadline_ is the earliest of the three; the heap may hold an earlier one, which then
   // only wakes us.
   Instant ack_at_ = Instant::never(), resend_at_ = Instant::never(), life_at_ = Instant::never();
-  Instant last_heard_{}, last_data_{}, state_since_{}, challenge_start_{};
+  Instant last_heard_{}, last_data_{}, state_since_{}, waiting_since_{}, challenge_start_{};
   Instant heap_key_ = Instant::never();
   uint32_t heap_index_ = UINT32_MAX;
 

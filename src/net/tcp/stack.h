@@ -80,18 +80,6 @@
 
 namespace sandbox::tcp {
 
-// How a flow ended, as told in on_closed.
-enum class Close : uint8_t {
-  kFinished,  // both sides closed and acknowledged
-  kReset,     // the guest sent a RST: abort the host side
-  kRefused,   // the guest refused a connection we opened
-  kTimeout,   // the guest fell silent, or a half-open or half-closed flow was idle too long
-  kEvicted,   // the oldest idle flow made room for a new one
-  kReplaced,  // the guest gave up before it was established and began anew on the same ports
-};
-
-const char* name(Close how);
-
 class Owner {
  public:
   virtual ~Owner() = default;
@@ -185,63 +173,95 @@ class Stack {
   void check_invariants() const;
 
  private:
-  // What a segment is answered with when it belongs to no flow.
+  enum class Reset { kSend, kSilent };
+  struct Window {
+    uint16_t field = 0;
+    Seq edge;  // the right edge it promises
+  };
+  struct Next {
+    uint32_t offset = 0, length = 0;  // of the next segment's payload, in tx_
+    bool fin = false;
+    bool last = false;     // nothing is queued behind it
+    bool pending = false;  // there is something to send, be it possible now or not
+  };
+
+  // stack_input.cc
   void input_without_flow(const Tuple& tuple, const SegmentView& segment);
-  void input_syn(const Tuple& tuple, const SegmentView& segment, const Flow* former);
+  void refuse(const Tuple& tuple, const SegmentView& segment);
+  void input_syn(const Tuple& tuple, const SegmentView& segment, Flow* former);
+  void learn_syn(Flow& flow, const SegmentView& syn);
   void input_deciding(Flow& flow, const SegmentView& segment);
+  void start_over(Flow& flow, const SegmentView& syn);
   void input_syn_sent(Flow& flow, const SegmentView& segment);
+  void establish(Flow& flow);
   void input_synchronized(Flow& flow, SegmentView segment);
-  bool input_syn_again(Flow& flow, const SegmentView& segment);
+  [[nodiscard]] bool is_syn_ack_of_open(const Flow& flow, const SegmentView& segment) const;
+  void input_syn_again(Flow& flow, const SegmentView& segment);
+  void input_reset(Flow& flow, const SegmentView& segment);
+  void challenge(Flow& flow);
+  void acknowledge_now(Flow& flow);
   bool take_sequence(Flow& flow, SegmentView& segment);
+  void refuse_sequence(Flow& flow, const SegmentView& segment);
   bool take_ack(Flow& flow, const SegmentView& segment);
-  void take_new_ack(Flow& flow, Seq ack);
-  void take_duplicate_ack(Flow& flow, const SegmentView& segment, bool window_changed);
   bool take_window(Flow& flow, const SegmentView& segment);
+  void take_new_ack(Flow& flow, Seq ack);
+  void restart_resend(Flow& flow);
+  void take_duplicate_ack(Flow& flow, const SegmentView& segment);
+  void go_back(Flow& flow);
+  void our_fin_acknowledged(Flow& flow);
   void take_payload(Flow& flow, SegmentView& segment);
   void take_fin(Flow& flow);
-  void our_fin_acknowledged(Flow& flow);
-  void establish(Flow& flow);
-  void challenge(Flow& flow);
-  void learn_options(Flow& flow, const SegmentView& syn);
 
-  // Output.
-  bool output(Flow& flow);
-  bool output_data(Flow& flow);
-  bool output_acks(Flow& flow);
+  // stack_output.cc
+  bool send_packet(const Tuple& tuple, const SegmentSpec& spec);
+  bool send_segment(Flow& flow, Seq seq, uint8_t flags, const ReadSpans& payload);
+  void output(Flow& flow);
+  bool output_turn(Flow& flow);
   bool send_syn(Flow& flow);
   bool send_reset(Flow& flow);
   bool send_probe(Flow& flow);
-  bool send_segment(Flow& flow, Seq seq, uint8_t flags, const ReadSpans& payload);
-  bool send_packet(const Tuple& tuple, const SegmentSpec& spec);
-  uint32_t sendable(const Flow& flow) const;
-  bool wants_to_send(const Flow& flow) const;
-  uint16_t window_to_send(Flow& flow);
-  Seq offered_edge(const Flow& flow) const;
-  bool window_update_due(const Flow& flow) const;
+  [[nodiscard]] Next next_segment(const Flow& flow) const;
+  bool send_data(Flow& flow);
   void arm_resend(Flow& flow);
+  static Duration resend_delay(const Flow& flow);
+  bool send_duplicates(Flow& flow);
+  void send_ack_if_due(Flow& flow);
+  [[nodiscard]] size_t rx_free(const Flow& flow) const;
+  [[nodiscard]] Seq offered_edge(const Flow& flow) const;
+  [[nodiscard]] Window window_to_send(const Flow& flow) const;
+  [[nodiscard]] bool window_update_due(const Flow& flow) const;
 
-  // Timers.
-  void flow_timer(Flow& flow);
-  void resend_timer(Flow& flow);
-  void life_timer(Flow& flow);
-  void shrink_if_idle(Flow& flow);
-  [[nodiscard]] Instant life_limit(const Flow& flow) const;
+  // stack_timers.cc
   void rearm(Flow& flow);
+  void resend_timer(Flow& flow);
+  bool resend_or_probe(Flow& flow);
+  [[nodiscard]] Instant life_limit(const Flow& flow) const;
+  void life_timer(Flow& flow);
+  [[nodiscard]] Instant idle_ring_check(const Flow& flow) const;
+  void watch_idle_rings(Flow& flow);
+  void shrink_idle_rings(Flow& flow);
 
-  // Life.
+  // stack.cc
+  void deliver(Flow& flow);
+  void raise(Flow& flow, Flow::Event event);
+  void want_output(Flow& flow) { output_.push_back(flow); }
+  [[nodiscard]] bool accepts_tx(const Flow& flow) const;
+  [[nodiscard]] bool tx_has_room(const Flow& flow) const;
+  [[nodiscard]] bool may_grow_tx(const Flow& flow) const;
+  void disown(Flow& flow);
+  [[nodiscard]] Seq initial_seq(const Tuple& tuple) const;
   Flow* open(const Tuple& tuple);
   bool make_place();
+  void leave_place(Flow& flow);
   void enter(Flow& flow, State state);
-  void end(Flow& flow, Close how, bool with_reset);
+  void end(Flow& flow, Close how, Reset reset);
   void unlink(Flow& flow);
-  void release_if_done(Flow& flow);
-  void deliver(Flow& flow);
-  void raise(Flow& flow, uint8_t event);
-  void want_output(Flow& flow) { output_.push_back(flow); }
-  void raise_end_if_complete(Flow& flow);
-  [[nodiscard]] bool may_grow_tx(const Flow& flow) const;
-  Seq initial_seq(const Tuple& tuple) const;
+  void finish(Flow& flow);
+  void retire_if_done(Flow& flow);
+  void release_retired();
+  void tell_fin(Flow& flow);
   [[nodiscard]] size_t rx_limit(const Flow& flow) const;
+  [[nodiscard]] uint16_t largest_payload() const;
 
   Config config_;
   Owner& owner_;
@@ -250,6 +270,7 @@ class Stack {
   Instant now_{};
   bool wire_full_ = false;
   Stats stats_;
+  size_t places_taken_ = 0;
 
   std::vector<std::unique_ptr<Flow>> pool_;
   std::vector<uint16_t> free_;
@@ -259,6 +280,7 @@ class Stack {
   IntrusiveList<Flow, &Flow::output_link_> output_;
   IntrusiveList<Flow, &Flow::age_link_> live_;       // least recently active first
   IntrusiveList<Flow, &Flow::age_link_> time_wait_;  // oldest first
+  IntrusiveList<Flow, &Flow::age_link_> retired_;    // released by the next settle()
 };
 
 }  // namespace sandbox::tcp

@@ -1,0 +1,89 @@
+// The sum is taken over native 64-bit words with end-around carry and folded at the end: ones'
+// complement addition does not care for word size, and byte order only swaps the two bytes of the
+// result (RFC 1071, 2).
+
+#include "net/tcp/checksum.h"
+
+#include <bit>
+#include <cstring>
+
+namespace sandbox::tcp {
+namespace {
+
+uint64_t load64(const uint8_t* at) {
+  uint64_t word;
+  std::memcpy(&word, at, sizeof word);
+  return word;
+}
+
+uint64_t add_carry(uint64_t a, uint64_t b) {
+  const uint64_t sum = a + b;
+  return sum + (sum < a ? 1 : 0);
+}
+
+uint16_t fold(uint64_t sum) {
+  sum = (sum >> 32) + (sum & 0xffffffff);
+  sum = (sum >> 32) + (sum & 0xffffffff);
+  sum = (sum >> 16) + (sum & 0xffff);
+  sum = (sum >> 16) + (sum & 0xffff);
+  return static_cast<uint16_t>((sum >> 16) + (sum & 0xffff));
+}
+
+uint16_t swap_bytes(uint16_t v) {
+  return static_cast<uint16_t>((v << 8) | (v >> 8));
+}
+
+// Below 2^32 blocks the two halves of a word are summed apart, so that nothing carries and the
+// compiler may use vectors.
+constexpr size_t kBlock = 32;
+
+// Sum of `size` bytes as big-endian words, an odd last byte padded with zero.
+uint16_t sum_bytes(const uint8_t* at, size_t size) {
+  uint64_t low[kBlock / 8] = {}, high[kBlock / 8] = {};
+  for (; size >= kBlock; at += kBlock, size -= kBlock) {
+    for (size_t i = 0; i < kBlock / 8; ++i) {
+      const uint64_t word = load64(at + 8 * i);
+      low[i] += word & 0xffffffff;
+      high[i] += word >> 32;
+    }
+  }
+  uint64_t sum = 0;
+  for (size_t i = 0; i < kBlock / 8; ++i) sum = add_carry(sum, add_carry(low[i], high[i]));
+  for (; size >= 8; at += 8, size -= 8) sum = add_carry(sum, load64(at));
+  if (size > 0) {
+    uint64_t word = 0;
+    std::memcpy(&word, at, size);
+    sum = add_carry(sum, word);
+  }
+  const uint16_t native = fold(sum);
+  return std::endian::native == std::endian::little ? swap_bytes(native) : native;
+}
+
+}  // namespace
+
+void Checksum::add_sum(uint16_t piece_sum, size_t length) {
+  sum_ += odd_ ? swap_bytes(piece_sum) : piece_sum;
+  odd_ ^= (length & 1) != 0;
+}
+
+void Checksum::add(ByteView piece) {
+  add_sum(sum_bytes(piece.data(), piece.size()), piece.size());
+}
+
+// Copies in pieces that stay in the first-level cache for the sum.
+void Checksum::add_copy(ByteView piece, uint8_t* to) {
+  constexpr size_t kPiece = 8192;
+  while (!piece.empty()) {
+    const size_t n = piece.size() < kPiece ? piece.size() : kPiece;
+    std::memcpy(to, piece.data(), n);
+    add_sum(sum_bytes(to, n), n);
+    piece = piece.subspan(n);
+    to += n;
+  }
+}
+
+uint16_t Checksum::finish() const {
+  return static_cast<uint16_t>(~fold(sum_));
+}
+
+}  // namespace sandbox::tcp
