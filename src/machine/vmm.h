@@ -25,6 +25,7 @@
 #include "base/fd.h"
 #include "base/result.h"
 #include "machine/boot_state.h"
+#include "machine/kernel.h"
 #include "machine/qemu.h"
 #include "machine/qmp.h"
 #include "machine/shape.h"
@@ -95,27 +96,32 @@ class Vmm {
   End end(std::string_view console_tail);
 
  private:
+  struct Start;
   Vmm() = default;
   static Result<std::unique_ptr<Vmm>> spawn(const Qemu& qemu, const MachineShape& shape,
-                                            std::vector<std::string> boot_arguments, Wires wires,
-                                            std::vector<std::pair<int, int>> extra_fds, Fd ram);
+                                            Start start, Wires wires);
   Status command_only(std::string_view name);
-  Error failure(std::string_view doing);
-  void detach_host();
+  Status restore_state(Instant deadline);
+  Status unmount_host(Instant deadline);
+  Error failure(std::string_view doing, std::optional<Error> seen);
+  void note_events();
+  void drain_stderr();
 
   pid_t child_pid_ = -1;
   Fd child_pidfd_;
-  Fd launcher_;  // control pipe of the launcher: closed = kill
+  Fd launcher_;  // control socket of the launcher: closed = kill
   Fd stderr_;    // QEMU's stderr; what does not fit into the pipe is dropped by QEMU's non-blocking
                  // end
   std::string stderr_text_;
   QmpClient qmp_;
-  Fd ram_;    // guest memory, sealed to its size
-  Fd state_;  // to be loaded; not set after a cold start
+  Fd ram_;       // guest memory, sealed to its size
+  Fd boot_ram_;  // what it is filled from, while copying_
+  Fd state_;     // to be loaded; not set after a cold start
   std::thread copying_;
   Status copied_;
   std::optional<int> wait_status_;
-  MachineShape shape_;
+  std::string shutdown_reason_;
+  uint64_t memory_bytes_ = 0;
 };
 
 }  // namespace sandbox
