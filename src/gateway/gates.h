@@ -108,8 +108,9 @@ class Gates {
     std::vector<IpAddress> host_addresses;  // of every interface of the host
     Ipv4 gateway;  // our own address in the guest's network; stands for host.internal
   };
-  Gates(policy::Policy policy, Config config)
-      : policy_(std::move(policy)), config_(std::move(config)) {}
+  Gates(policy::Policy policy, Config config) : policy_(std::move(policy)), config_(config) {
+    set_host_addresses(std::move(config.host_addresses));
+  }
 
   NameDecision query(const dns::Question& question) const;
   // `chain`: further names the question is an alias of. A name in it that is no host name denies
@@ -123,19 +124,36 @@ class Gates {
   Decision hello(Flow& flow, const tls::Hello& hello, Instant now);
   Decision unreadable(const Flow& flow, std::string_view why) const;
   Decision request(Flow& flow, const http::Request& request, Instant now);
+  // A request that cannot be read one way only, see http::RequestReader.
+  Decision malformed(const Flow& flow, std::string_view why) const;
   // The first bytes are neither TLS nor HTTP: the dial was the decision, except on 443.
   Decision opaque(const Flow& flow) const;
   Decision rejudge(const Flow& flow, Instant now);
 
   void replace_policy(policy::Policy policy) { policy_ = std::move(policy); }
-  void set_host_addresses(std::vector<IpAddress> all) { config_.host_addresses = std::move(all); }
+  void set_host_addresses(std::vector<IpAddress> all);
   [[nodiscard]] const policy::Policy& policy() const { return policy_; }
   [[nodiscard]] const Ledger& ledger() const { return ledger_; }
   [[nodiscard]] Ipv4 gateway() const { return config_.gateway; }
 
  private:
+  [[nodiscard]] bool is_host_internal(const Flow& flow) const {
+    return flow.address == IpAddress(config_.gateway);
+  }
+  DialDecision dial_host_internal(policy::Protocol protocol, uint16_t port) const;
+  [[nodiscard]] bool expiry_decides(const policy::Dial& dial,
+                                    std::span<const policy::HostName> expired) const;
+  std::vector<policy::HostName> names_at(const Flow& flow, Instant now);
+  static std::vector<policy::HostName> held_names(const Flow& flow);
+  policy::Verdict nameless(const Flow& flow, policy::Reason refusal, std::string_view why) const;
+  policy::Verdict judge_proxied(const http::Request& request, const Flow& flow) const;
+  policy::Verdict judge_request(const Flow& flow, const http::Request& request, Instant now);
+  Decision stream_decision(const Flow& flow, const policy::Verdict& verdict, std::string subject,
+                           Instant now);
+
   policy::Policy policy_;
   Config config_;
+  std::vector<IpAddress> out_of_bounds_;  // the host's addresses and our own
   Ledger ledger_;
 };
 

@@ -34,13 +34,15 @@ class NameService {
   // answered to garbage).
   void answer(ByteView message, Transport transport, Reply reply);
   // Looks the names up again for a dial to expired pairs; `done` is called when all have been
-  // entered or have failed.
+  // entered or have failed: later, or at once
+  // when there is nothing to ask.
   void renew(const std::vector<policy::HostName>& names, std::function<void()> done);
 
  private:
   struct Exchange;
   void forward(std::shared_ptr<Exchange> exchange);
   void upstream_answered(Exchange& exchange, const Result<Bytes>& raw);
+  void enter(const dns::Question& question, const Result<Bytes>& raw);
 
   Gates& gates_;
   Upstream upstream_;

@@ -1,10 +1,11 @@
 #pragma once
 // The upstream side of DNS: c-ares on our event loop. The only I/O of the names gate.
 //
-// Theory of operation. A query is a fresh message with a random id from a fresh port; the same
-// question with the same flags asked again while it is outstanding waits for the first one's
-// answer. UDP first, TCP when the answer was truncated. Two tries per server, the next server after
-// a timeout, SERVFAIL or REFUSED. Answers come back as raw bytes: dns::parse_answer judges them.
+// Theory of operation. A query is a fresh message with a random id, from a port that changes
+// whenever nothing is outstanding; the same question with the same flags asked again while it is
+// outstanding waits for the first one's answer. UDP first, TCP when the answer was truncated. Two
+// tries per server, the next server after a timeout, SERVFAIL or REFUSED. Answers come back as raw
+// bytes: dns::parse_answer judges them.
 //
 // Everything that reads files (c-ares looks at resolv.conf, and at the environment) happens in
 // create(), before the process confines itself; resolv.conf itself is not used, the servers are
@@ -54,17 +55,27 @@ class Resolver {
 
  private:
   struct Pending;
-  struct Impl;
-  using Key = std::string;
-  explicit Resolver(EventLoop& loop);
+  struct Ticket;
+  explicit Resolver(EventLoop& loop) : loop_(loop) {}
+
+  static void on_answer(void* ticket, int status, int timeouts, unsigned char* bytes, int length);
+  static void on_socket_state(void* self, int fd, int readable, int writable);
+  Status use_servers(const std::vector<std::string>& servers);
+  void send(const std::shared_ptr<Pending>& pending);
+  void settle(const std::shared_ptr<Pending>& pending, Result<Bytes> result);
+  void process(int read_fd, int write_fd);
+  void arm_timer();
+  void deliver_soon();
+  void deliver();
 
   EventLoop& loop_;
   ares_channeldata* channel_ = nullptr;
-  std::map<Key, std::shared_ptr<Pending>> pending_;
-  std::shared_ptr<bool> alive_;
-  EventLoop::TimerId timer_ = 0;
+  std::map<std::string, std::shared_ptr<Pending>> pending_;  // by question and flags
+  std::vector<std::shared_ptr<Pending>> settled_;            // callbacks still to be called
+  size_t in_flight_ = 0;                                     // questions that c-ares still works on
+  EventLoop::TimerId retry_timer_ = 0;
+  EventLoop::TimerId deliver_timer_ = 0;
   bool has_servers_ = false;
-  bool processing_ = false;
 };
 
 }  // namespace sandbox::gateway

@@ -50,19 +50,22 @@ class StreamGate {
   [[nodiscard]] bool wants_server() const { return awaiting_reply_; }
   Step from_server(ByteView bytes, Instant now);
   // The client left its bytes undecided for kPatience.
-  Step timed_out() const;
+  Step timed_out();
   [[nodiscard]] State state() const { return state_; }
 
  private:
   enum class Kind { kUnknown, kTls, kHttp };
   void advance(ByteView bytes, Instant now, Step& step);
+  void advance_unknown(ByteView bytes, Instant now, Step& step);
   void advance_tls(ByteView bytes, Instant now, Step& step);
   void advance_http(ByteView bytes, Instant now, Step& step);
+  void judge_request(ByteView rest, Instant now, Step& step);
   void refuse(Step& step, Decision decision, Bytes farewell);
+  Step finished(Step step);
 
   Gates& gates_;
   Flow& flow_;
-  State state_ = State::kHold;
+  State state_ = State::kWatch;
   Kind kind_ = Kind::kUnknown;
   std::unique_ptr<tls::ClientHelloReader> tls_;
   std::unique_ptr<http::RequestReader> http_;
@@ -70,7 +73,8 @@ class StreamGate {
   bool tls_judged_ = false;
   bool awaiting_reply_ = false;
   size_t held_ = 0;  // bytes given to us and not yet passed
-  Bytes waiting_;    // client bytes that came before the answer to an upgrade
+  Bytes waiting_;    // of those, the ones no reader has taken: too few to tell TLS, or sent before
+                     // the answer to an upgrade
 };
 
 }  // namespace sandbox::gateway

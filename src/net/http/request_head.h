@@ -98,6 +98,7 @@ class RequestReader {
   [[nodiscard]] const Request& request() const { return request_; }    // from kRequest on
   [[nodiscard]] const std::string& reason() const { return reason_; }  // with kMalformed
   [[nodiscard]] uint64_t requests() const { return requests_; }        // heads seen
+  [[nodiscard]] bool awaits_101() const { return phase_ == Phase::kAwait; }
   // Nothing of a request is held or outstanding: end of stream here is a clean end.
   [[nodiscard]] bool between_requests() const { return phase_ == Phase::kHead && head_.empty(); }
 
