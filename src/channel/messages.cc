@@ -330,22 +330,6 @@ Result<ExecRequest> decode_exec(ByteView payload) {
   return m;
 }
 
-Bytes encode(const Started& m) {
-  CborWriter out;
-  MapWriter map(out, 1);
-  map.key().number(m.pid);
-  return out.take();
-}
-
-Result<Started> decode_started(ByteView payload) {
-  CborReader in(payload);
-  MapReader map(in, 1);
-  Started m;
-  m.pid = static_cast<uint32_t>(map.key().number(0, UINT32_MAX));
-  if (!in.done()) return malformed("started");
-  return m;
-}
-
 Bytes encode(const Exit& m) {
   CborWriter out;
   MapWriter map(out, 3);

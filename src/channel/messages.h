@@ -71,9 +71,8 @@ struct ResumeRequest {
   uint64_t nonce = 0;                 // comes back in Ready
   std::string hostname;               // a single label
   std::optional<Network> network;
-  std::string disk =
-      "/dev/vda";  // the root file system, ext4; empty: the initramfs itself is the root (tests)
-  uint64_t disk_bytes = 0;  // grow the file system to this size; 0: leave it
+  std::string disk = "/dev/vda";  // the root file system, ext4
+  uint64_t disk_bytes = 0;        // grow the file system to this size; 0: leave it
   std::vector<Share> shares;
   std::vector<Link> links;
   std::optional<Account> account;
@@ -110,10 +109,6 @@ struct ExecRequest {
   bool detached = false;  // stdio is /dev/null; kReset leaves it running
 };
 
-struct Started {
-  uint32_t pid = 0;  // in the workload's pid namespace
-};
-
 struct Exit {
   uint8_t code = 0;    // what a shell would call $?: 0-255, 128+n when killed by signal n, 126 and
                        // 127 when it could not start
@@ -128,7 +123,6 @@ Bytes encode(const ErrorReport&);
 Bytes encode(const Clock&);
 Bytes encode(const Shutdown&);
 Bytes encode(const ExecRequest&);
-Bytes encode(const Started&);
 Bytes encode(const Exit&);
 
 Result<Hello> decode_hello(ByteView payload);
@@ -138,7 +132,6 @@ Result<ErrorReport> decode_error(ByteView payload);
 Result<Clock> decode_clock(ByteView payload);
 Result<Shutdown> decode_shutdown(ByteView payload);
 Result<ExecRequest> decode_exec(ByteView payload);
-Result<Started> decode_started(ByteView payload);
 Result<Exit> decode_exit(ByteView payload);
 
 // A request that does not fit one frame (arguments and variables above 1 MiB) is an error for the

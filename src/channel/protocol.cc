@@ -24,7 +24,7 @@ constexpr TypeRule kRules[] = {
     {FrameType::kPong, "pong", false, true, true, 0, kMaxPing},
     {FrameType::kShutdown, "shutdown", false, false, true, 1, kMaxPayload},
     {FrameType::kExec, "exec", true, false, true, 1, kMaxPayload},
-    {FrameType::kStarted, "started", true, true, false, 1, kMaxPayload},
+    {FrameType::kStarted, "started", true, true, false, 0, 0},
     {FrameType::kData, "data", true, true, true, 0, kMaxPayload},
     {FrameType::kCredit, "credit", true, true, true, 4, 4},
     {FrameType::kSignal, "signal", true, false, true, 1, 1},

@@ -4,25 +4,28 @@
 //
 // Shape. A byte stream of frames: a header of 12 bytes, little-endian, and a payload.
 //
-//   u32 length of the payload, at most kMaxPayload
-//   u32 stream: 0 is the sandbox itself, every other number one command ("exec stream"), chosen by
-//   the host, never reused u8  type u8  flags: used by kData and kCredit, zero elsewhere u16 zero
+//   u32 length   of the payload, at most kMaxPayload
+//   u32 stream   0 is the sandbox itself, any other one command ("exec stream");
+//                the host chooses them in growing order
+//   u8  type
+//   u8  flags    used by kData and kCredit, zero elsewhere
+//   u16 zero
 //
-// Life of the channel (stream 0):
-//   guest  kHello                      after boot; here the boot state is saved
-//   host   kResume                     everything that makes this clone itself: entropy first, then
-//   clock, names, disk, mounts guest  kReady | kError             kError is final: the sandbox
-//   cannot be used host   kClock                      every 30 s, and after each stop of the
-//   machine either kPing, answered by kPong    with the same payload of at most 64 bytes host
-//   kShutdown                   sentry ends the workload, writes everything back and powers off
+// Life of the channel (stream 0), g: from the guest, h: from the host
+//   g kHello      after boot; here the boot state is saved
+//   h kResume     what makes this clone itself: entropy first, then clock, names, disk, mounts
+//   g kReady      or kError, which is final: the sandbox cannot be used
+//   h kClock      every 30 s, and after each stop of the machine
+//     kPing       from either side, answered by kPong with the same payload of at most 64 bytes
+//   h kShutdown   sentry ends the workload, writes everything back and powers off
 //
-// Life of an exec stream:
-//   host   kExec                       opens the stream
-//   guest  kStarted                    the program runs (execve succeeded); absent when it could
-//   not be started host   kData(stdin) kSignal kResize kCredit guest  kData(stdout, stderr) kCredit
-//   host   kReset                      nobody listens any more: the guest kills the command's
-//   process tree and still says kExit guest  kExit                       the last frame of the
-//   stream, always sent, after all output
+// Life of an exec stream
+//   h kExec       opens the stream
+//   g kStarted    execve succeeded; absent when the program could not be started
+//   h kData(stdin) kSignal kResize kCredit(stdout, stderr)
+//   g kData(stdout, stderr) kCredit(stdin)
+//   h kReset      nobody listens any more: the command's process tree is killed
+//   g kExit       the last frame of every stream, after all output, after kReset as well
 //
 // The host may have frames for the stream on their way when kExit passes them; the guest ignores
 // frames for streams that ended. In the other direction nothing follows kExit: it is a violation.
@@ -52,8 +55,8 @@ constexpr uint32_t kProtocolVersion = 1;
 constexpr size_t kHeaderSize = 12;
 constexpr uint32_t kMaxPayload = 1U << 20;
 constexpr uint32_t kWindow = 256U << 10;  // bytes in flight per stream and direction of data
-constexpr uint32_t kDataChunk =
-    32U << 10;  // senders cut kData here: one port write, and fairness between streams
+// Senders cut kData here: it is what one write to a port takes, and it keeps streams fair.
+constexpr uint32_t kDataChunk = 32U << 10;
 constexpr size_t kMaxPing = 64;
 
 enum class FrameType : uint8_t {

@@ -130,14 +130,17 @@ Result<ExecClient::Events> ExecClient::feed(ByteView bytes) {
 }
 
 Status ExecClient::take(const Frame& frame, Events& events) {
+  if (frame.stream == 0 && frame.type == FrameType::kError) {
+    ASSIGN(ErrorReport report, decode_error(frame.payload));
+    events.failure = std::move(report.text);
+    return {};
+  }
   if (frame.stream != stream_) return violation(frame, "belongs to nobody");
   TRY(monitor_.from_guest(frame));
   switch (frame.type) {
-    case FrameType::kStarted: {
-      TRY(decode_started(frame.payload));
+    case FrameType::kStarted:
       events.started = true;
       return {};
-    }
     case FrameType::kData: {
       if (!output_[index(frame.pipe())].received(frame.payload.size()))
         return violation(frame, "exceeds its credit");
