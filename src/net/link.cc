@@ -153,7 +153,7 @@ void Link::receive_whole(const Ipv4Packet& packet) {
       return receive_icmp(packet);
     default:
       drop(Drop::kProtocol, fmt::format("protocol {}", packet.protocol));
-      send_unreachable(Unreachable::kProtocol, packet);
+      send_unreachable(Unreachable::kProtocol, packet.whole);
   }
 }
 
@@ -251,9 +251,9 @@ bool Link::send_echo_reply(Ipv4 source, uint16_t identifier, uint16_t sequence, 
 
 // From the gateway, as a router would: the guest matches the error to its socket by the quoted
 // packet.
-bool Link::send_unreachable(Unreachable code, const Ipv4Packet& offending) {
+bool Link::send_unreachable(Unreachable code, ByteView offending) {
   std::array<uint8_t, kIcmpHeader + kIcmpQuote> icmp;
-  const size_t size = write_icmp_unreachable(icmp.data(), code, offending.whole);
+  const size_t size = write_icmp_unreachable(icmp.data(), code, offending);
   return send_ipv4(config_.guest_mac, config_.gateway_ip, config_.guest_ip, kProtocolIcmp,
                    ByteView(icmp).first(size));
 }

@@ -85,7 +85,8 @@ class Link {
   // False when the wire was full: a datagram may be lost. Larger than the MTU: sent as fragments.
   bool send_udp(Ipv4 source, uint16_t source_port, uint16_t guest_port, ByteView payload);
   bool send_echo_reply(Ipv4 source, uint16_t identifier, uint16_t sequence, ByteView payload);
-  bool send_unreachable(Unreachable code, const Ipv4Packet& offending);
+  // `offending` is the packet as it came, or its headers and the first 8 bytes behind them.
+  bool send_unreachable(Unreachable code, ByteView offending);
 
   [[nodiscard]] const LinkConfig& config() const { return config_; }
   [[nodiscard]] uint64_t dropped(Drop drop) const { return drops_[static_cast<size_t>(drop)]; }

@@ -48,6 +48,8 @@ class Flow {
   // True from the guest's FIN on: what rx() shows is all there will ever be.
   [[nodiscard]] bool guest_finished() const { return guest_fin_; }
   [[nodiscard]] bool opened_by_us() const { return opened_by_us_; }
+  // Sequence number of the guest's SYN: an ICMP error about it must quote it (RFC 5927, 4.1).
+  [[nodiscard]] uint32_t guest_initial_seq() const { return irs_.value; }
   // Payload bytes taken from the guest in order, and payload bytes the guest acknowledged.
   [[nodiscard]] uint64_t bytes_from_guest() const { return bytes_from_guest_; }
   [[nodiscard]] uint64_t bytes_to_guest() const { return bytes_to_guest_; }

@@ -1,0 +1,46 @@
+#pragma once
+// What the supervisor tells the gateway at its start, and the messages of the control descriptor.
+// The contract is docs/processes.md. Unknown keys are errors.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "net/link.h"
+#include "policy/policy.h"
+
+namespace sandbox::gateway {
+
+enum class WireForm { kStream, kTap };
+
+struct GatewayConfig {
+  WireForm wire = WireForm::kStream;
+  net::LinkConfig link;
+  policy::Policy policy;
+  std::vector<std::string> resolvers;
+};
+
+Result<GatewayConfig> parse_config(std::string_view json);
+
+namespace control {
+struct Resolvers {
+  std::vector<std::string> servers;
+};
+struct ReplacePolicy {
+  policy::Policy policy;
+};
+struct Stats {};
+using Message = std::variant<Resolvers, ReplacePolicy, Stats>;
+}  // namespace control
+
+Result<control::Message> parse_control(std::string_view json);
+
+// Messages to the supervisor.
+std::string ready_message();
+std::string done_message(const Status& status);  // {"done":true} or {"error":…,"hint":…}
+std::string error_message(const Error& error);
+
+}  // namespace sandbox::gateway

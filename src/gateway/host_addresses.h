@@ -1,0 +1,46 @@
+#pragma once
+// The addresses of every interface of the host, followed through rtnetlink(7). No name rule may
+// lead to one of them.
+//
+// The socket is opened before the process confines itself, since it could not be afterwards.
+
+#include <functional>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/event_loop.h"
+#include "base/fd.h"
+#include "base/ip.h"
+#include "base/result.h"
+
+namespace sandbox::gateway {
+
+class HostAddresses {
+ public:
+  using Changed = std::function<void(const std::vector<IpAddress>&)>;
+
+  // Opens, subscribes and reads the present addresses.
+  static Result<std::unique_ptr<HostAddresses>> create();
+  [[nodiscard]] const std::vector<IpAddress>& all() const { return addresses_; }
+  // From now on `changed` is called with all addresses after each change.
+  Status follow(EventLoop& loop, Changed changed);
+
+ private:
+  HostAddresses() = default;
+  Status request();
+  Status read_dump();
+  void on_readable();
+  bool take_messages(ByteView bytes);
+
+  Fd socket_;
+  Changed changed_;
+  std::vector<IpAddress> addresses_;
+  std::vector<IpAddress> dump_;  // of the dump under way
+  bool dumping_ = false;
+  bool stale_ = false;  // a change came while dumping: dump again
+};
+
+// For tests: the addresses in rtnetlink messages. False at the end of a dump.
+bool parse_address_messages(ByteView bytes, std::vector<IpAddress>& out, bool& changed);
+
+}  // namespace sandbox::gateway
