@@ -12,11 +12,10 @@
 //   names every destination that
 //      was not seen before.
 //
-// Memory is bounded: 4096 open denials, 8192 remembered destinations, 256 destinations in a summary
+// Memory is bounded: 4096 open denials, 8192 remembered destinations, 128 destinations in a summary
 // before it is sent early, 64 kinds of summaries. What falls out of the remembered destinations
 // counts as new when it comes again.
 
-#include <array>
 #include <list>
 #include <map>
 #include <string>
@@ -34,7 +33,7 @@ class Limiter {
   static constexpr size_t kPerSecond = 500;
   static constexpr size_t kMaxOpen = 4096;
   static constexpr size_t kMaxKnown = 8192;
-  static constexpr size_t kMaxListed = 256;
+  static constexpr size_t kMaxListed = 128;
   static constexpr size_t kMaxSummaries = 64;
 
   // What is to be written now, in order, is appended to `out`.
@@ -55,11 +54,12 @@ class Limiter {
   using OpenList = std::list<std::pair<std::string, Open>>;  // in order of `until`
 
   bool merge(const Record& record, Instant now, std::vector<Record>& out);
-  void close_front(std::vector<Record>& out);
+  void close_front(Instant now, std::vector<Record>& out);
   void admit(Record record, bool first_contact, Instant now, std::vector<Record>& out);
   void summarise(const Record& record, bool first_contact, std::vector<Record>& out);
   void close_second(std::vector<Record>& out);
-  bool first_contact(const Record& record);
+  void close_summary(std::map<std::string, Record>::iterator at, std::vector<Record>& out);
+  bool remember(const std::string& contact);  // true: not seen before
 
   OpenList open_;
   std::unordered_map<std::string, OpenList::iterator> open_by_key_;

@@ -8,18 +8,9 @@
 #include <string>
 
 #include "audit/record.h"
-#include "base/clock.h"
 #include "base/result.h"
 
 namespace sandbox::audit {
-
-struct LogEntry {
-  uint64_t seq = 0;
-  int64_t time_ns = 0;  // wall clock, UTC
-  std::string source;
-  Record record;
-  std::string line;  // the JSON as it stands in the log
-};
 
 struct LogFilter {
   bool denied_only = false;  // denials, would-be denials, and what tells of lost records
@@ -41,8 +32,6 @@ Result<LogSummary> read_log(const std::string& dir, const LogFilter& filter,
 // says no (asked about once a second). Waits for a log that is not there yet.
 Result<LogSummary> follow_log(const std::string& dir, const LogFilter& filter,
                               const LogCallback& call, const std::function<bool()>& still_wanted);
-
-Result<LogEntry> parse_log_line(std::string_view line);
 
 // "2026-08-26 07:38:15  deny  dns www.example.org  no-allow-rule", local time, control bytes
 // escaped.

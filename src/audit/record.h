@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/ip.h"
 #include "base/result.h"
 
@@ -58,7 +59,7 @@ struct Record {
   std::optional<Traffic> traffic = {};
   uint64_t count = 1;  // further equal denials, or what a summary stands for
   std::vector<std::string> destinations = {};  // of a summary: those never seen before
-  std::string text = {};
+  std::string text = {};                       // for people, beyond the reason; mostly empty
   friend bool operator==(const Record&, const Record&) = default;
 
   // Where this was going: the name it showed, or was asked for, or else the address.
@@ -66,12 +67,29 @@ struct Record {
 };
 
 inline constexpr size_t kMaxRecordBytes = 64 * 1024;  // one message
+inline constexpr size_t kMaxStampBytes = 512;         // what the recorder may add to it
 
-// One JSON object, no newline, at most kMaxRecordBytes: bytes that are not UTF-8 are escaped,
+// One JSON object, no newline, at most kMaxRecordBytes: bytes that are not UTF-8 are replaced,
 // overlong texts and lists are cut.
 std::string to_json(const Record& record);
 // kProtocol: not a JSON object, a member of the wrong type, nested deeper than 8. Unknown members
 // are passed over.
 Result<Record> from_json(std::string_view text);
+
+// The line of the log for a message of a source, without newline. Members this version does not
+// know are kept. kProtocol where from_json() says so, above kMaxRecordBytes, and where the message
+// claims a seq, time or source of its own.
+Result<std::string> stamp(std::string_view message, uint64_t seq, int64_t time_ns,
+                          std::string_view source);
+
+// What the log holds: a record and its stamp.
+struct LogEntry {
+  uint64_t seq = 0;
+  int64_t time_ns = 0;  // wall clock, UTC
+  std::string source;
+  Record record;
+  std::string line;  // the JSON as it stands in the log
+};
+Result<LogEntry> parse_log_line(std::string_view line);
 
 }  // namespace sandbox::audit

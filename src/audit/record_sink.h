@@ -7,6 +7,7 @@
 // recorder is gone is broken: the process should refuse new work, the supervisor ends the sandbox.
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,14 +32,19 @@ class RecordSink {
   void write(Record record);
   // Sends everything that waits for a window to end, then what fits. Call before exit.
   void finish();
+  // Called once, from the loop or from inside write(), when the recorder is gone.
+  void on_broken(std::function<void()> call) { on_broken_ = std::move(call); }
   [[nodiscard]] bool broken() const { return broken_; }
   [[nodiscard]] uint64_t lost() const { return total_lost_; }
 
  private:
   RecordSink(EventLoop& loop, Fd fd) : loop_(loop), fd_(std::move(fd)) {}
-  void send_all(std::vector<Record>& records);
+  void ready(uint32_t ready);
+  void broke();
+  void send_all(const std::vector<Record>& records);
   void enqueue(std::string message);
   void flush();
+  void report_loss();
   bool send_one(const std::string& message);
   void arm();
 
@@ -51,6 +57,7 @@ class RecordSink {
   uint64_t total_lost_ = 0;
   EventLoop::TimerId timer_ = 0;
   Instant timer_at_ = Instant::never();
+  std::function<void()> on_broken_;
   bool broken_ = false;
 };
 
