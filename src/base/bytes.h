@@ -1,6 +1,7 @@
 #pragma once
-// Bounds-checked reading and writing of packed bytes. A reader that ran past its end stays failed and yields zeros, so a
-// parser may read a whole header and test ok() once; it must test before it trusts what it read.
+// Bounds-checked reading and writing of packed bytes. A reader that ran past its end stays failed
+// and yields zeros, so a parser may read a whole header and test ok() once; it must test before it
+// trusts what it read.
 
 #include <cstdint>
 #include <cstring>

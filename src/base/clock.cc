@@ -19,8 +19,12 @@ constexpr int64_t kSecond = 1'000'000'000;
 
 }  // namespace
 
-Instant monotonic_now() { return {Duration(read_clock(CLOCK_MONOTONIC))}; }
-int64_t wall_now_ns() { return read_clock(CLOCK_REALTIME); }
+Instant monotonic_now() {
+  return {Duration(read_clock(CLOCK_MONOTONIC))};
+}
+int64_t wall_now_ns() {
+  return read_clock(CLOCK_REALTIME);
+}
 
 std::string format_rfc3339(int64_t wall_ns) {
   const time_t seconds = wall_ns / kSecond;

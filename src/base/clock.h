@@ -1,6 +1,7 @@
 #pragma once
-// Time. Instant counts nanoseconds of a monotonic clock with an arbitrary start; WallTime counts nanoseconds since the
-// epoch, UTC. Code that decides takes an Instant as an argument; only the edge reads a clock.
+// Time. Instant counts nanoseconds of a monotonic clock with an arbitrary start; WallTime counts
+// nanoseconds since the epoch, UTC. Code that decides takes an Instant as an argument; only the
+// edge reads a clock.
 
 #include <chrono>
 #include <cstdint>
@@ -20,8 +21,8 @@ struct Instant {
   static constexpr Instant never() { return {Duration::max()}; }
 };
 
-Instant monotonic_now();   // CLOCK_MONOTONIC
-int64_t wall_now_ns();     // CLOCK_REALTIME, nanoseconds since 1970 UTC
+Instant monotonic_now();  // CLOCK_MONOTONIC
+int64_t wall_now_ns();    // CLOCK_REALTIME, nanoseconds since 1970 UTC
 
 // RFC 3339 with nanoseconds and Z: 2026-08-26T07:38:15.000000001Z
 std::string format_rfc3339(int64_t wall_ns);

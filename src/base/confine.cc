@@ -21,7 +21,8 @@ namespace sandbox::confine {
 
 namespace {
 
-// Rights of Landlock ABI 1 to 3 by number: the packaged header is older than the kernels this runs on.
+// Rights of Landlock ABI 1 to 3 by number: the packaged header is older than the kernels this runs
+// on.
 constexpr uint64_t kFsExecute = 1ULL << 0;
 constexpr uint64_t kFsReadFile = 1ULL << 2;
 constexpr uint64_t kFsReadDir = 1ULL << 3;
@@ -29,7 +30,7 @@ constexpr uint64_t kFsAbi1 = (1ULL << 13) - 1;
 constexpr uint64_t kFsRefer = 1ULL << 13;     // ABI 2
 constexpr uint64_t kFsTruncate = 1ULL << 14;  // ABI 3
 constexpr uint64_t kFsWriteFile = 1ULL << 1;
-constexpr uint64_t kNetBindConnect = 3;       // ABI 4
+constexpr uint64_t kNetBindConnect = 3;  // ABI 4
 
 struct RulesetAttributes {  // struct landlock_ruleset_attr as of ABI 4
   uint64_t handled_access_fs;
@@ -45,7 +46,7 @@ uint64_t fs_rights(int abi) {
 
 Status add_path(int ruleset, const PathRight& right, int abi) {
   ASSIGN(const Fd fd, open_file(right.path, O_PATH));
-  struct stat st{};
+  struct stat st {};
   if (::fstat(fd.get(), &st) < 0) return fail_errno(errno, "fstat");
   uint64_t access = right.writable ? fs_rights(abi) & ~kFsExecute : kFsReadFile | kFsReadDir;
   if (!S_ISDIR(st.st_mode)) access &= kFsReadFile | kFsWriteFile | kFsTruncate;
@@ -57,21 +58,74 @@ Status add_path(int ruleset, const PathRight& right, int abi) {
   return {};
 }
 
-constexpr std::string_view kEveryProcess[] = {
-    "brk",           "mmap",          "munmap",        "mremap",         "mprotect",
-    "madvise",       "futex",         "clock_gettime", "gettimeofday",   "clock_nanosleep",
-    "nanosleep",     "exit",          "exit_group",    "rt_sigreturn",   "rt_sigprocmask",
-    "rt_sigaction",  "sigaltstack",   "restart_syscall", "getpid",       "gettid",
-    "getrandom",     "close",         "read",          "write",          "sched_yield",
-    "rseq",          "set_robust_list", "tgkill",      "membarrier"};
+constexpr std::string_view kEveryProcess[] = {"brk",
+                                              "mmap",
+                                              "munmap",
+                                              "mremap",
+                                              "mprotect",
+                                              "madvise",
+                                              "futex",
+                                              "clock_gettime",
+                                              "gettimeofday",
+                                              "clock_nanosleep",
+                                              "nanosleep",
+                                              "exit",
+                                              "exit_group",
+                                              "rt_sigreturn",
+                                              "rt_sigprocmask",
+                                              "rt_sigaction",
+                                              "sigaltstack",
+                                              "restart_syscall",
+                                              "getpid",
+                                              "gettid",
+                                              "getrandom",
+                                              "close",
+                                              "read",
+                                              "write",
+                                              "sched_yield",
+                                              "rseq",
+                                              "set_robust_list",
+                                              "tgkill",
+                                              "membarrier"};
 
 #ifdef SANDBOX_SANITIZED
-constexpr std::string_view kSanitizer[] = {
-    "readlink", "open",   "openat",     "newfstatat",      "fstat",  "lseek",     "getuid",
-    "geteuid",  "getgid", "prctl",      "sched_getaffinity", "clone", "clone3",   "wait4",
-    "ptrace",   "pipe2",  "getdents64", "ioctl",           "prlimit64", "process_vm_readv",
-    "getrlimit", "setrlimit", "arch_prctl", "personality", "getppid", "kill", "fcntl", "dup", "dup2",
-    "readlinkat", "access", "stat", "lstat", "uname", "set_tid_address", "getcwd", "pread64"};
+constexpr std::string_view kSanitizer[] = {"readlink",
+                                           "open",
+                                           "openat",
+                                           "newfstatat",
+                                           "fstat",
+                                           "lseek",
+                                           "getuid",
+                                           "geteuid",
+                                           "getgid",
+                                           "prctl",
+                                           "sched_getaffinity",
+                                           "clone",
+                                           "clone3",
+                                           "wait4",
+                                           "ptrace",
+                                           "pipe2",
+                                           "getdents64",
+                                           "ioctl",
+                                           "prlimit64",
+                                           "process_vm_readv",
+                                           "getrlimit",
+                                           "setrlimit",
+                                           "arch_prctl",
+                                           "personality",
+                                           "getppid",
+                                           "kill",
+                                           "fcntl",
+                                           "dup",
+                                           "dup2",
+                                           "readlinkat",
+                                           "access",
+                                           "stat",
+                                           "lstat",
+                                           "uname",
+                                           "set_tid_address",
+                                           "getcwd",
+                                           "pread64"};
 #endif
 
 }  // namespace
@@ -82,10 +136,12 @@ int landlock_abi() {
   return abi > 0 ? static_cast<int>(abi) : 0;
 }
 
-Status drop_privileges() {
-  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) return fail_errno(errno, "PR_SET_PDEATHSIG");
+Status drop_privileges(Parent parent) {
+  if (parent == Parent::kEndsUs && ::prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+    return fail_errno(errno, "PR_SET_PDEATHSIG");
   if (::prctl(PR_SET_DUMPABLE, 0) < 0) return fail_errno(errno, "PR_SET_DUMPABLE");
-  // Emptying the bounding set needs CAP_SETPCAP; without it there is nothing in the sets to begin with.
+  // Emptying the bounding set needs CAP_SETPCAP; without it there is nothing in the sets to begin
+  // with.
   capng_clear(CAPNG_SELECT_ALL);
   if (::geteuid() == 0) (void)capng_apply(CAPNG_SELECT_BOUNDS);
   if (capng_apply(CAPNG_SELECT_CAPS) != 0)
@@ -108,7 +164,9 @@ Status landlock_only(const std::vector<PathRight>& allowed, bool network) {
   return {};
 }
 
-Status seccomp_allow(const std::vector<std::string_view>& names) { return seccomp_allow(names, {}); }
+Status seccomp_allow(const std::vector<std::string_view>& names) {
+  return seccomp_allow(names, {});
+}
 
 Status seccomp_allow(const std::vector<std::string_view>& names,
                      const std::vector<SocketRule>& sockets) {

@@ -1,5 +1,6 @@
 #pragma once
-// How a host process gives up what it does not need, after start and before it reads a byte from the guest.
+// How a host process gives up what it does not need, after start and before it reads a byte from
+// the guest.
 //
 // Example, the order matters (seccomp last, since it forbids the calls that set up the rest):
 //   TRY(confine::drop_privileges());                      // no capabilities, no_new_privs
@@ -16,32 +17,38 @@
 
 namespace sandbox::confine {
 
-// Drops every capability from all sets, empties the bounding set where permitted, sets no_new_privs, makes the process
-// undumpable, ends it with its parent.
-Status drop_privileges();
+// Drops every capability from all sets, empties the bounding set where permitted, sets
+// no_new_privs, makes the process undumpable and, for helpers, ends it with its parent.
+enum class Parent { kEndsUs, kMayDie };
+Status drop_privileges(Parent parent = Parent::kEndsUs);
 
 struct PathRight {
   std::string path;
   bool writable = false;
 };
-// Landlock: file access to nothing but `allowed` and what lies beneath (and, from ABI 4 of the kernel, no TCP bind or connect
-// when network is false). Where the kernel has no Landlock the call fails with kUnavailable; the caller decides.
+// Landlock: file access to nothing but `allowed` and what lies beneath (and, from ABI 4 of the
+// kernel, no TCP bind or connect when network is false). Where the kernel has no Landlock the call
+// fails with kUnavailable; the caller decides.
 Status landlock_only(const std::vector<PathRight>& allowed, bool network);
-inline Status landlock_none(bool network) { return landlock_only({}, network); }
+inline Status landlock_none(bool network) {
+  return landlock_only({}, network);
+}
 int landlock_abi();  // 0: not available
 
-// Installs an allow list by system call name; anything else kills the process. Names unknown to this architecture are ignored.
-// Calls that every process of ours needs (memory, futex, clock, exit, signal return) are included.
-// In sanitizer builds the calls of the sanitizer run time are added.
+// Installs an allow list by system call name; anything else kills the process. Names unknown to
+// this architecture are ignored. Calls that every process of ours needs (memory, futex, clock,
+// exit, signal return) are included. In sanitizer builds the calls of the sanitizer run time are
+// added.
 Status seccomp_allow(const std::vector<std::string_view>& names);
 
-// Address families for socket(); use together with "socket" absent from the list. Each {family, type} pair is allowed, type
-// with or without SOCK_CLOEXEC and SOCK_NONBLOCK.
+// Address families for socket(); use together with "socket" absent from the list. Each {family,
+// type} pair is allowed, type with or without SOCK_CLOEXEC and SOCK_NONBLOCK.
 struct SocketRule {
   int family;
   int type;
 };
-Status seccomp_allow(const std::vector<std::string_view>& names, const std::vector<SocketRule>& sockets);
+Status seccomp_allow(const std::vector<std::string_view>& names,
+                     const std::vector<SocketRule>& sockets);
 
 // RLIMIT_NOFILE soft to hard. Returns the limit now in force.
 size_t raise_descriptor_limit();

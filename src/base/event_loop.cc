@@ -29,7 +29,8 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create() {
   return loop;
 }
 
-// The event carries descriptor and generation, so an event of a closed and reused number is recognised.
+// The event carries descriptor and generation, so an event of a closed and reused number is
+// recognised.
 Status EventLoop::add(int fd, uint32_t interest, Handler handler) {
   const uint64_t generation = next_generation_++ & 0xFFFFFFFFU;
   epoll_event event{};

@@ -1,8 +1,9 @@
 #pragma once
-// One thread's event loop: epoll for descriptors, a heap for timers. Level-triggered. Everything is called from run().
+// One thread's event loop: epoll for descriptors, a heap for timers. Level-triggered. Everything is
+// called from run().
 //
-// Handlers may add, change and remove any descriptor or timer, their own included; a removed handler is not called again,
-// even when its event was already collected in the same round.
+// Handlers may add, change and remove any descriptor or timer, their own included; a removed
+// handler is not called again, even when its event was already collected in the same round.
 
 #include <cstdint>
 #include <functional>
@@ -34,10 +35,13 @@ class EventLoop {
   [[nodiscard]] bool watches(int fd) const { return watches_.contains(fd); }
 
   TimerId at(Instant when, std::function<void()> call);
-  TimerId after(Duration delay, std::function<void()> call) { return at(now() + delay, std::move(call)); }
+  TimerId after(Duration delay, std::function<void()> call) {
+    return at(now() + delay, std::move(call));
+  }
   void cancel(TimerId id);
 
-  // Called once at the end of each round that handled something: the place to flush what handlers queued.
+  // Called once at the end of each round that handled something: the place to flush what handlers
+  // queued.
   void on_idle(std::function<void()> call) { idle_ = std::move(call); }
 
   void run();                       // until stop()

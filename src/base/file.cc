@@ -56,7 +56,7 @@ Status remove_tree(const std::string& path) {
 }
 
 uint64_t allocated_bytes(const std::string& path) {
-  struct stat st{};
+  struct stat st {};
   if (::lstat(path.c_str(), &st) < 0) return 0;
   uint64_t total = static_cast<uint64_t>(st.st_blocks) * 512;
   if (!S_ISDIR(st.st_mode)) return total;

@@ -14,17 +14,16 @@ namespace {
 
 constexpr std::array<uint8_t, 12> kMapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
-
 constexpr const char* kSpecial[] = {
-    "0.0.0.0/8",     "10.0.0.0/8",      "100.64.0.0/10",  "127.0.0.0/8",    "169.254.0.0/16",
-    "172.16.0.0/12", "192.0.0.0/24",    "192.0.2.0/24",   "192.168.0.0/16", "198.18.0.0/15",
-    "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4",   "240.0.0.0/4",    "::/128",
-    "::1/128",       "64:ff9b::/96",    "64:ff9b:1::/48", "100::/64",       "2001::/23",
-    "2001:db8::/32", "2002::/16",       "fc00::/7",       "fe80::/10",      "ff00::/8"};
+    "0.0.0.0/8",       "10.0.0.0/8",     "100.64.0.0/10",  "127.0.0.0/8",    "169.254.0.0/16",
+    "172.16.0.0/12",   "192.0.0.0/24",   "192.0.2.0/24",   "192.168.0.0/16", "198.18.0.0/15",
+    "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4",    "240.0.0.0/4",    "::/128",
+    "::1/128",         "64:ff9b::/96",   "64:ff9b:1::/48", "100::/64",       "2001::/23",
+    "2001:db8::/32",   "2002::/16",      "fc00::/7",       "fe80::/10",      "ff00::/8"};
 
-constexpr const char* kNever[] = {"0.0.0.0/8",   "127.0.0.0/8", "169.254.0.0/16",
+constexpr const char* kNever[] = {"0.0.0.0/8",   "127.0.0.0/8",        "169.254.0.0/16",
                                   "224.0.0.0/4", "255.255.255.255/32", "::/128",
-                                  "::1/128",     "fe80::/10",   "ff00::/8"};
+                                  "::1/128",     "fe80::/10",          "ff00::/8"};
 
 template <size_t N>
 bool in_any(const IpAddress& address, const char* const (&ranges)[N]) {
@@ -74,7 +73,9 @@ IpAddress IpAddress::from_bytes(const std::array<uint8_t, 16>& bytes) {
   return out;
 }
 
-bool IpAddress::is_v4() const { return std::equal(kMapped.begin(), kMapped.end(), bytes_.begin()); }
+bool IpAddress::is_v4() const {
+  return std::equal(kMapped.begin(), kMapped.end(), bytes_.begin());
+}
 
 Ipv4 IpAddress::v4() const {
   uint32_t value = 0;
@@ -100,7 +101,8 @@ std::optional<Cidr> Cidr::parse(std::string_view text) {
   out.base_ = *base;
   out.prefix_ = static_cast<int>(*prefix) + (v4 ? 96 : 0);
   for (int bit = out.prefix_; bit < 128; ++bit)
-    if ((base->bytes()[static_cast<size_t>(bit / 8)] >> (7 - bit % 8) & 1) != 0) return std::nullopt;
+    if ((base->bytes()[static_cast<size_t>(bit / 8)] >> (7 - bit % 8) & 1) != 0)
+      return std::nullopt;
   return out;
 }
 
@@ -120,9 +122,15 @@ bool Cidr::contains(const IpAddress& address) const {
   return ((base_.bytes()[whole] ^ address.bytes()[whole]) & mask) == 0;
 }
 
-std::string Cidr::text() const { return fmt::format("{}/{}", base_.text(), prefix()); }
+std::string Cidr::text() const {
+  return fmt::format("{}/{}", base_.text(), prefix());
+}
 
-bool is_special_use(const IpAddress& address) { return in_any(address, kSpecial); }
-bool is_never_by_name(const IpAddress& address) { return in_any(address, kNever); }
+bool is_special_use(const IpAddress& address) {
+  return in_any(address, kSpecial);
+}
+bool is_never_by_name(const IpAddress& address) {
+  return in_any(address, kNever);
+}
 
 }  // namespace sandbox

@@ -23,7 +23,9 @@ void write_line(std::string text) {
 
 }  // namespace
 
-void set_program(std::string_view name) { program() = name; }
+void set_program(std::string_view name) {
+  program() = name;
+}
 
 void line(std::string_view text) {
   write_line(fmt::format("{}: {}", program(), escape_terminal(text)));
@@ -47,8 +49,7 @@ void trace(std::string_view phase) {
     ::setenv("SANDBOX_TRACE_START", std::to_string(now).c_str(), 1);
     return now;
   }();
-  const double ms =
-      static_cast<double>(monotonic_now().since_start.count() - start) / 1'000'000.0;
+  const double ms = static_cast<double>(monotonic_now().since_start.count() - start) / 1'000'000.0;
   write_line(fmt::format("trace {:8.1f} ms  {}: {}", ms, program(), phase));
 }
 

@@ -131,6 +131,13 @@ Result<Child> spawn(const SpawnSpec& spec) {
   return child;
 }
 
+int wait_for(const Child& child) {
+  int status = -1;
+  while (::waitpid(child.pid, &status, 0) < 0)
+    if (errno != EINTR) return -1;
+  return status;
+}
+
 std::string describe_wait_status(int wait_status) {
   if (WIFEXITED(wait_status)) return fmt::format("exit {}", WEXITSTATUS(wait_status));
   if (WIFSIGNALED(wait_status))

@@ -16,12 +16,14 @@
 namespace sandbox {
 
 struct SpawnSpec {
-  std::vector<std::string> argv;      // argv[0] is the path to execute
-  std::vector<std::pair<int, int>> fds;  // {ours, number in the child}; everything else is closed. 0-2: /dev/null unless named
+  std::vector<std::string> argv;  // argv[0] is the path to execute
+  std::vector<std::pair<int, int>>
+      fds;  // {ours, number in the child}; everything else is closed. 0-2: /dev/null unless named
   std::optional<std::vector<std::string>> env;  // "K=V"; nullopt: ours
-  std::string cwd = {};                    // empty: ours
-  bool die_with_parent = true;        // PR_SET_PDEATHSIG SIGKILL: the child ends when the spawning *thread* ends
-  bool new_session = true;            // setsid: terminal signals do not reach helpers
+  std::string cwd = {};                         // empty: ours
+  bool die_with_parent =
+      true;  // PR_SET_PDEATHSIG SIGKILL: the child ends when the spawning *thread* ends
+  bool new_session = true;  // setsid: terminal signals do not reach helpers
 };
 
 struct Child {
@@ -29,8 +31,12 @@ struct Child {
   Fd pidfd;  // readable when it has ended
 };
 
-// Fails with the exec error of the child (reported over a pipe), so a missing binary is an error here and not an exit 127.
+// Fails with the exec error of the child (reported over a pipe), so a missing binary is an error
+// here and not an exit 127.
 Result<Child> spawn(const SpawnSpec& spec);
+
+// Waits for its end and reaps it; the wait status, or -1 when it was reaped already.
+int wait_for(const Child& child);
 
 // "exit 3", "killed by signal 9 (Killed)"
 std::string describe_wait_status(int wait_status);
@@ -40,7 +46,8 @@ struct Output {
   std::string out;
   std::string err;
 };
-// Runs to the end with stdin from /dev/null; each stream limited to `limit` bytes (more is an error).
+// Runs to the end with stdin from /dev/null; each stream limited to `limit` bytes (more is an
+// error).
 Result<Output> run_program(const std::vector<std::string>& argv, size_t limit = 16U << 20);
 
 // Where a sibling program is: beside the running executable, in ../libexec/sandbox, or in $PATH.

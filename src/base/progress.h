@@ -1,5 +1,6 @@
 #pragma once
-// Long work reports through this; the command line shows a line on a terminal and plain lines otherwise.
+// Long work reports through this; the command line shows a line on a terminal and plain lines
+// otherwise.
 
 #include <cstdint>
 #include <string_view>
@@ -13,7 +14,8 @@ class Progress {
   virtual void step(std::string_view what) = 0;
   // How far the step is; total 0 when unknown. Called often; the receiver thins it out.
   virtual void advance(uint64_t done, uint64_t total) = 0;
-  // True when the user asked to stop (Ctrl-C); long loops ask between steps and return Code::kCancelled.
+  // True when the user asked to stop (Ctrl-C); long loops ask between steps and return
+  // Code::kCancelled.
   [[nodiscard]] virtual bool cancelled() const { return false; }
 };
 

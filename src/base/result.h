@@ -1,8 +1,10 @@
 #pragma once
-// Every fallible function returns Result<T>: a value, or an Error whose message is a sentence for people.
+// Every fallible function returns Result<T>: a value, or an Error whose message is a sentence for
+// people.
 //
 // Conventions:
-//   * message: what happened, naming the thing that is wrong ("rule 'a.*.b': a wildcard may only lead"), no trailing dot.
+//   * message: what happened, naming the thing that is wrong ("rule 'a.*.b': a wildcard may only
+//   lead"), no trailing dot.
 //   * hint: what to do next, usually a command; empty where there is nothing useful to say.
 //   * code: what a caller may branch on. Text is never parsed.
 // Exceptions of libraries are caught at the border where the library is called.
@@ -55,7 +57,9 @@ tl::unexpected<Error> fail(Code code, fmt::format_string<Args...> format, Args&&
   return tl::unexpected<Error>(Error{code, fmt::format(format, std::forward<Args>(args)...)});
 }
 
-inline tl::unexpected<Error> fail(Error error) { return tl::unexpected<Error>(std::move(error)); }
+inline tl::unexpected<Error> fail(Error error) {
+  return tl::unexpected<Error>(std::move(error));
+}
 
 // An error made from errno: "open /x: Permission denied". The code follows from the number.
 [[nodiscard]] Error errno_error(int number, std::string_view activity);
@@ -68,14 +72,14 @@ inline tl::unexpected<Error> fail_errno(int number, std::string_view activity) {
 #define SANDBOX_CONCAT_(a, b) a##b
 #define SANDBOX_CONCAT(a, b) SANDBOX_CONCAT_(a, b)
 // TRY(expr): returns the error of expr from the enclosing function, or goes on.
-#define TRY(...)                                                                 \
-  do {                                                                           \
-    auto try_result = (__VA_ARGS__);                                             \
-    if (!try_result) return ::tl::unexpected(std::move(try_result).error());     \
+#define TRY(...)                                                             \
+  do {                                                                       \
+    auto try_result = (__VA_ARGS__);                                         \
+    if (!try_result) return ::tl::unexpected(std::move(try_result).error()); \
   } while (false)
 // ASSIGN(auto value, expr): the same, keeping the value.
-#define ASSIGN(target, ...)                                                                   \
-  auto SANDBOX_CONCAT(assign_result_, __LINE__) = (__VA_ARGS__);                              \
-  if (!SANDBOX_CONCAT(assign_result_, __LINE__))                                              \
-    return ::tl::unexpected(std::move(SANDBOX_CONCAT(assign_result_, __LINE__)).error());     \
+#define ASSIGN(target, ...)                                                               \
+  auto SANDBOX_CONCAT(assign_result_, __LINE__) = (__VA_ARGS__);                          \
+  if (!SANDBOX_CONCAT(assign_result_, __LINE__))                                          \
+    return ::tl::unexpected(std::move(SANDBOX_CONCAT(assign_result_, __LINE__)).error()); \
   target = std::move(*SANDBOX_CONCAT(assign_result_, __LINE__))

@@ -15,7 +15,8 @@ constexpr size_t kMostFds = 16;
 Result<std::pair<Fd, Fd>> socket_pair(SocketKind kind) {
   int fds[2];
   const int type = kind == SocketKind::kStream ? SOCK_STREAM : SOCK_SEQPACKET;
-  if (::socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, fds) < 0) return fail_errno(errno, "socketpair");
+  if (::socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, fds) < 0)
+    return fail_errno(errno, "socketpair");
   return std::pair{Fd(fds[0]), Fd(fds[1])};
 }
 
@@ -75,7 +76,8 @@ Result<Received> receive_with_fds(int fd, size_t limit) {
     }
   }
   if ((message.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) != 0)
-    return fail(Code::kProtocol, "a message was longer than {} bytes or {} descriptors", limit, kMostFds);
+    return fail(Code::kProtocol, "a message was longer than {} bytes or {} descriptors", limit,
+                kMostFds);
   return out;
 }
 

@@ -172,11 +172,16 @@ std::optional<uint64_t> parse_size(std::string_view text) {
   if (unit.ends_with("ib")) unit.resize(unit.size() - 2);
   if (unit.size() == 2 && unit.ends_with("b")) unit.resize(1);
   uint64_t factor = 1;
-  if (unit == "k") factor = uint64_t{1} << 10;
-  else if (unit == "m") factor = uint64_t{1} << 20;
-  else if (unit == "g") factor = uint64_t{1} << 30;
-  else if (unit == "t") factor = uint64_t{1} << 40;
-  else if (!unit.empty() && unit != "b") return std::nullopt;
+  if (unit == "k")
+    factor = uint64_t{1} << 10;
+  else if (unit == "m")
+    factor = uint64_t{1} << 20;
+  else if (unit == "g")
+    factor = uint64_t{1} << 30;
+  else if (unit == "t")
+    factor = uint64_t{1} << 40;
+  else if (!unit.empty() && unit != "b")
+    return std::nullopt;
   const size_t dot = number.find('.');
   const auto whole = parse_decimal(number.substr(0, dot));
   if (!whole || *whole > std::numeric_limits<uint64_t>::max() / factor / 2) return std::nullopt;

@@ -10,8 +10,8 @@
 
 namespace sandbox {
 
-// What came from a guest may not drive a terminal: C0, DEL, C1 controls and bytes that are not UTF-8 become \xNN. Tab and
-// newline too, unless keep_newlines.
+// What came from a guest may not drive a terminal: C0, DEL, C1 controls and bytes that are not
+// UTF-8 become \xNN. Tab and newline too, unless keep_newlines.
 std::string escape_terminal(std::string_view text, bool keep_newlines = false);
 
 std::string to_hex(ByteView bytes);

@@ -9,15 +9,15 @@ namespace sandbox::cli {
 
 enum Exit : int {
   kDone = 0,
-  kFailed = 1,         // failed, or denied
-  kUsage = 2,          // the words on the command line are off
-  kSandboxFailed = 125 // the sandbox itself failed, as opposed to the command in it
+  kFailed = 1,          // failed, or denied
+  kUsage = 2,           // the words on the command line are off
+  kSandboxFailed = 125  // the sandbox itself failed, as opposed to the command in it
 };
 
 struct Command {
-  std::string_view name;     // "run", "policy check"
-  std::string_view summary;  // one line
-  std::string_view manual;   // what --help prints: examples first, then the flags
+  std::string_view name;                      // "run", "policy check"
+  std::string_view summary;                   // one line
+  std::string_view manual;                    // what --help prints: examples first, then the flags
   int (*run)(std::vector<std::string> args);  // the words after the command's name
 };
 

@@ -17,7 +17,8 @@ namespace sandbox::cli {
 namespace {
 
 void print_overview() {
-  fmt::print(R"(Run a coding agent, or any command, in its own microVM that reaches only what you allow.
+  fmt::print(
+      R"(Run a coding agent, or any command, in its own microVM that reaches only what you allow.
 
   sandbox run builtin -- sh -c 'id; uname -r'        a command in a throwaway machine, no network
   sandbox run --allow example.org builtin -- curl https://example.org
@@ -50,12 +51,16 @@ int print_group(std::string_view group) {
 int unknown(std::string_view name) {
   std::vector<std::string_view> names;
   for (const Command* command : commands()) names.push_back(command->name);
-  Error error{Code::kInvalid, fmt::format("'{}' is not a command", name), "sandbox --help lists them"};
-  if (const auto close = suggest(name, names)) error.hint = fmt::format("did you mean: sandbox {}", *close);
+  Error error{Code::kInvalid, fmt::format("'{}' is not a command", name),
+              "sandbox --help lists them"};
+  if (const auto close = suggest(name, names))
+    error.hint = fmt::format("did you mean: sandbox {}", *close);
   return fail_with(error, kUsage);
 }
 
-bool is_help(std::string_view word) { return word == "--help" || word == "-h" || word == "help"; }
+bool is_help(std::string_view word) {
+  return word == "--help" || word == "-h" || word == "help";
+}
 
 // Words after "--" belong to the command in the sandbox.
 bool asks_for_help(const std::vector<std::string>& args) {

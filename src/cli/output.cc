@@ -22,14 +22,16 @@ void line(std::string_view prefix, std::string_view text) {
 
 std::atomic<bool> interrupted{false};
 
-extern "C" void on_interrupt(int) { interrupted = true; }
+extern "C" void on_interrupt(int) {
+  interrupted = true;
+}
 
 // Signals are taken over only while something long is going on, and given back afterwards.
 class InterruptGuard {
  public:
   InterruptGuard() {
     interrupted = false;
-    struct sigaction action{};
+    struct sigaction action {};
     action.sa_handler = on_interrupt;
     ::sigaction(SIGINT, &action, &old_int_);
     ::sigaction(SIGTERM, &action, &old_term_);
@@ -99,7 +101,9 @@ void print_error(const Error& error) {
   if (!error.hint.empty()) line("hint", error.hint);
 }
 
-void print_note(std::string_view text) { line("sandbox", text); }
+void print_note(std::string_view text) {
+  line("sandbox", text);
+}
 
 int fail_with(const Error& error, int exit_code) {
   print_error(error);
@@ -112,7 +116,9 @@ int usage_error(std::string_view command, std::string_view what) {
   return kUsage;
 }
 
-bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+bool stderr_is_terminal() {
+  return ::isatty(STDERR_FILENO) == 1;
+}
 
 std::unique_ptr<Progress> make_progress() {
   return std::make_unique<LineProgress>(stderr_is_terminal());

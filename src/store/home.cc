@@ -27,12 +27,13 @@ Result<Home> Home::open() {
 
 Result<Home> Home::open_at(const std::string& root) {
   TRY(make_private_dir(root));
-  struct stat st{};
+  struct stat st {};
   if (::stat(root.c_str(), &st) < 0) return fail_errno(errno, root);
   if (st.st_uid != ::geteuid())
-    return fail(Error{Code::kPermission,
-                      fmt::format("{} belongs to uid {}, not to you (uid {})", root, st.st_uid, ::geteuid()),
-                      "set SANDBOX_HOME to a directory of your own"});
+    return fail(Error{
+        Code::kPermission,
+        fmt::format("{} belongs to uid {}, not to you (uid {})", root, st.st_uid, ::geteuid()),
+        "set SANDBOX_HOME to a directory of your own"});
   if ((st.st_mode & 077) != 0 && ::chmod(root.c_str(), 0700) < 0)
     return fail_errno(errno, fmt::format("chmod 0700 {}", root));
   return Home(root);

@@ -1,5 +1,6 @@
 #pragma once
-// Where things are on disk: $SANDBOX_HOME, else ~/.sandbox. Every folder is created 0700 on first use.
+// Where things are on disk: $SANDBOX_HOME, else ~/.sandbox. Every folder is created 0700 on first
+// use.
 //
 //   kernel/     unpacked guest kernels        images/  OCI blobs and disks       boot/  boot states
 //   run/NAME/   one sandbox: record.json, lock, console.log, audit/, disk.qcow2 while it runs
@@ -13,7 +14,7 @@ namespace sandbox {
 
 class Home {
  public:
-  static Result<Home> open();                         // from the environment; creates the root
+  static Result<Home> open();  // from the environment; creates the root
   static Result<Home> open_at(const std::string& root);
 
   [[nodiscard]] const std::string& root() const { return root_; }
