@@ -1,0 +1,154 @@
+"""What every acceptance case stands on: a machine of its own (network namespaces), and a way to run a sandbox in it.
+
+`host` is the namespace in which `sandbox` runs; `world` has the servers (world.py). They are joined by a veth pair, and nothing
+else is reachable from either, so a case can neither depend on nor touch a real network.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("SANDBOX_BIN_DIR", ROOT / "build" / "bin"))
+SANDBOX = BIN / "sandbox"
+
+
+class Result:
+    def __init__(self, status, out, err, seconds):
+        self.status, self.raw_out, self.err, self.seconds = status, out, err, seconds
+        self.out = out.decode("utf-8", "replace")
+
+    def __repr__(self):
+        return f"status {self.status} after {self.seconds:.2f} s\n--- out\n{self.out}\n--- err\n{self.err}"
+
+
+class Machine:
+    """Namespaces, servers and a sandbox home, for one test session."""
+
+    def __init__(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="sandbox-acceptance-"))
+        self.host = f"sbx-host-{os.getpid()}"
+        self.world = f"sbx-world-{os.getpid()}"
+        self.log = self.dir / "world.log"
+        self.log.touch()
+        # Image, kernel and boot states are kept between sessions; they are caches of the product itself.
+        self.home = pathlib.Path(os.environ.get("SANDBOX_TEST_HOME", ROOT / "build" / "acceptance-home"))
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.servers = None
+
+    def start(self):
+        def ip(*words):
+            subprocess.run(["ip", *words], check=True)
+
+        for ns in (self.host, self.world):
+            ip("netns", "add", ns)
+            ip("-n", ns, "link", "set", "lo", "up")
+        ip("link", "add", "veth0", "netns", self.host, "type", "veth", "peer", "name", "veth0", "netns", self.world)
+        ip("-n", self.host, "addr", "add", "50.50.50.1/24", "dev", "veth0")
+        for address in ("50.50.50.10/24", "50.50.50.11/24", "50.50.50.53/24", "10.99.0.10/24"):
+            ip("-n", self.world, "addr", "add", address, "dev", "veth0")
+        for ns in (self.host, self.world):
+            ip("-n", ns, "link", "set", "veth0", "up")
+        ip("-n", self.host, "route", "add", "10.99.0.0/24", "dev", "veth0")
+        ip("-n", self.host, "route", "add", "default", "via", "50.50.50.10")
+        self.in_host(["sysctl", "-qw", "net.ipv4.ping_group_range=0 2147483647"], check=True)
+        (self.dir / "resolv.conf").write_text("nameserver 50.50.50.53\n")
+        self.make_certificates()
+        self.servers = subprocess.Popen(
+            ["ip", "netns", "exec", self.world, "/usr/bin/python3", "-B", str(pathlib.Path(__file__).parent / "world.py"),
+             "--log", str(self.log), "--certificates", str(self.dir)],
+            stdout=subprocess.PIPE)
+        assert self.servers.stdout.readline() == b"ready\n"
+        return self
+
+    def stop(self):
+        if self.servers:
+            self.servers.kill()
+            self.servers.wait()
+        for ns in (self.host, self.world):
+            subprocess.run(["ip", "netns", "del", ns], check=False)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def make_certificates(self):
+        def openssl(*words):
+            subprocess.run(["openssl", *words], check=True, cwd=self.dir, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "ca.key", "-out",
+                "ca.pem", "-subj", "/CN=acceptance CA", "-days", "30")
+        names = "good.test www.good.test alias.good.test sneaky.good.test sibling.test other.test denied.test".split()
+        (self.dir / "san.cnf").write_text("subjectAltName=" + ",".join("DNS:" + n for n in names) + ",IP:50.50.50.10\n")
+        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "server.key", "-out",
+                "server.csr", "-subj", "/CN=good.test")
+        openssl("x509", "-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "30",
+                "-extfile", "san.cnf", "-out", "server.pem")
+
+    # --- running things ---------------------------------------------------------------------------------------------------
+
+    def wrap(self, argv):
+        """The argv that runs `argv` in the host namespace, with its resolvers."""
+        script = f"mount --make-rprivate / && mount --bind {self.dir}/resolv.conf /etc/resolv.conf && exec \"$@\""
+        return ["ip", "netns", "exec", self.host, "unshare", "-m", "sh", "-c", script, "sh", *map(str, argv)]
+
+    def environment(self, extra=None):
+        env = {**os.environ, "SANDBOX_HOME": str(self.home), "NO_COLOR": "1"}
+        env.update(extra or {})
+        return env
+
+    def in_host(self, argv, **kwargs):
+        return subprocess.run(["ip", "netns", "exec", self.host, *map(str, argv)], **kwargs)
+
+    def popen(self, *args, cwd=None, env=None, **kwargs):
+        return subprocess.Popen(self.wrap([SANDBOX, *args]), cwd=cwd, env=self.environment(env), **kwargs)
+
+    def sandbox(self, *args, cwd=None, env=None, stdin=b"", timeout=120):
+        """Runs `sandbox ARGS` to its end."""
+        begin = time.monotonic()
+        done = subprocess.run(self.wrap([SANDBOX, *args]), cwd=cwd, env=self.environment(env), input=stdin,
+                              capture_output=True, timeout=timeout)
+        return Result(done.returncode, done.stdout, done.stderr.decode("utf-8", "replace"), time.monotonic() - begin)
+
+    def run(self, script, *flags, image="builtin", cwd=None, stdin=b"", timeout=120, env=None, shell="sh"):
+        """`sandbox run FLAGS builtin -- sh -c SCRIPT`, in an empty workspace unless cwd says otherwise."""
+        if cwd is not None:
+            return self.sandbox("run", *flags, image, "--", shell, "-c", script, cwd=cwd, stdin=stdin, timeout=timeout, env=env)
+        with tempfile.TemporaryDirectory(dir=self.dir) as empty:
+            return self.sandbox("run", *flags, image, "--", shell, "-c", script, cwd=empty, stdin=stdin, timeout=timeout, env=env)
+
+    def python(self, source, *flags, **kwargs):
+        """A Python program as root inside, its source on stdin."""
+        return self.run("sudo python3 -", *flags, stdin=source.encode(), **kwargs)
+
+    # --- what was seen outside --------------------------------------------------------------------------------------------
+
+    def seen(self, **fields):
+        """Log entries of the servers that have these fields."""
+        entries = [json.loads(line) for line in self.log.read_text().splitlines()]
+        return [e for e in entries if all(e.get(k) == v for k, v in fields.items())]
+
+    def forget(self):
+        self.log.write_text("")
+
+    def decisions(self, name):
+        """The policy log of a sandbox, as JSON objects."""
+        result = self.sandbox("policy", "log", "--json", name)
+        assert result.status == 0, result
+        return [json.loads(line) for line in result.out.splitlines()]
+
+    def processes(self):
+        """Pids of our helpers and of QEMU that are still running, by name."""
+        found = {}
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            name = os.path.basename(words[0].decode("utf-8", "replace"))
+            if name.startswith("sandbox-") or name.startswith("qemu-system"):
+                found.setdefault(name, []).append(int(entry.name))
+        return found
