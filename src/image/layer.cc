@@ -2,6 +2,7 @@
 
 #include <archive.h>
 #include <archive_entry.h>
+#include <langinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,7 +32,9 @@ using Archive = std::unique_ptr<archive, decltype([](archive* a) { archive_read_
 // damages them when that is ASCII. So while it runs, it is UTF-8.
 class Utf8Names {
  public:
-  Utf8Names() : locale_(::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr)) {
+  Utf8Names() {
+    if (std::string_view(::nl_langinfo(CODESET)) == "UTF-8") return;
+    locale_ = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
     if (locale_ != nullptr) before_ = ::uselocale(locale_);
   }
   ~Utf8Names() {
@@ -41,9 +44,11 @@ class Utf8Names {
   }
   Utf8Names(const Utf8Names&) = delete;
   Utf8Names& operator=(const Utf8Names&) = delete;
+  // The thread stays in UTF-8.
+  void keep() { locale_ = nullptr; }
 
  private:
-  locale_t locale_;
+  locale_t locale_ = nullptr;
   locale_t before_ = nullptr;
 };
 
@@ -431,7 +436,33 @@ Status read_stream(const LayerInput& layer, BlobReader& blob, FileTree& tree, Co
   return {};
 }
 
+// One pax header record "len path=é" as libarchive's own writer makes it, read back.
+void convert_one_name() {
+  std::array<uint8_t, 16384> bytes{};
+  size_t used = 0;
+  const std::unique_ptr<archive, decltype([](archive* a) { archive_write_free(a); })> out(
+      archive_write_new());
+  archive_write_set_format_pax(out.get());
+  archive_write_open_memory(out.get(), bytes.data(), bytes.size(), &used);
+  archive_entry* entry = archive_entry_new();
+  archive_entry_set_pathname(entry, "\xC3\xA9");
+  archive_entry_set_filetype(entry, AE_IFREG);
+  archive_write_header(out.get(), entry);
+  archive_entry_free(entry);
+  archive_write_close(out.get());
+  const Archive in(archive_read_new());
+  archive_read_support_format_tar(in.get());
+  archive_read_open_memory(in.get(), bytes.data(), used);
+  if (archive_read_next_header(in.get(), &entry) == ARCHIVE_OK) (void)archive_entry_pathname(entry);
+}
+
 }  // namespace
+
+void prepare_to_read_layers() {
+  Utf8Names utf8;
+  utf8.keep();
+  convert_one_name();
+}
 
 Status read_layer(const LayerInput& layer, FileTree& tree, ContentSink& sink, LayerBudget& budget,
                   Progress& progress) {

@@ -43,6 +43,11 @@ inline constexpr uint64_t kMaxExpansion = 1100;
 // Below this many bytes of tar stream, any factor is fine.
 inline constexpr uint64_t kFreeExpansion = 1ULL << 30;
 
+// Loads what reading a layer otherwise loads from the host's files on first use (character
+// conversion), so that a process may give up files before it reads layers. Affects the calling
+// thread and those it starts.
+void prepare_to_read_layers();
+
 Status read_layer(const LayerInput& layer, FileTree& tree, ContentSink& sink, LayerBudget& budget,
                   Progress& progress);
 

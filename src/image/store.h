@@ -61,7 +61,7 @@ class ImageStore {
   Result<Image> fetch(const ImageReference& reference, Progress& progress);
   Result<Image> build_builtin(const std::string& recipe, Progress& progress);
   Result<Image> publish(Image image, const std::string& new_disk, std::string_view recipe);
-  Result<uint64_t> drop_unreferenced_disks(bool refuse_in_use);
+  Result<uint64_t> drop_unreferenced_disks();
 
   std::string root_;
 };
