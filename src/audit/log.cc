@@ -5,8 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <deque>
+#include <optional>
 #include <thread>
 
 #include "audit/log_file.h"
@@ -16,7 +18,7 @@ namespace sandbox::audit {
 
 namespace {
 
-constexpr size_t kLongestLine = kMaxRecordBytes + kMaxStampBytes + 1;
+constexpr size_t kLongestLine = kMaxLineBytes + 1;
 constexpr size_t kChunk = 64 * 1024;
 constexpr auto kPollInterval = std::chrono::milliseconds(100);
 constexpr int kPollsPerQuestion = 10;
@@ -247,7 +249,10 @@ Result<LogSummary> follow_log(const std::string& dir, const LogFilter& filter,
       ASSIGN(there, reader.start());
     }
     if (reader.stopped() || reader.summary().ended) return reader.summary();
-    if (polls % kPollsPerQuestion == 0 && !still_wanted()) return reader.summary();
+    if (polls % kPollsPerQuestion == 0 && !still_wanted()) {
+      if (there) reader.poll();  // what came between the poll and the answer
+      return reader.summary();
+    }
     std::this_thread::sleep_for(kPollInterval);
   }
 }

@@ -15,7 +15,7 @@ namespace sandbox::audit {
 
 namespace {
 
-constexpr size_t kLongestLine = kMaxRecordBytes + kMaxStampBytes + 1;
+constexpr size_t kLongestLine = kMaxLineBytes + 1;
 constexpr size_t kFlushAt = 256 * 1024;
 
 Result<std::string> read_at(int fd, uint64_t offset, size_t length) {

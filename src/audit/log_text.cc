@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+
 #include "audit/log.h"
 #include "base/clock.h"
 #include "base/text.h"
@@ -29,13 +32,21 @@ std::string target(const Record& record) {
   return where.empty() ? shown : fmt::format("{} at {}", shown, where);
 }
 
+// The other reasons say all there is to say.
+bool needs_text(const Record& record) {
+  static constexpr std::array<std::string_view, 4> kReasons = {"rebinding", "sni-unreadable", "ech",
+                                                               "flow-limit"};
+  return !record.text.empty() &&
+         std::find(kReasons.begin(), kReasons.end(), record.reason) != kReasons.end();
+}
+
 std::string decision(const Record& record) {
   std::string line = fmt::format("{}  {} {}  {}", text(record.verdict), record.proto,
                                  target(record), record.reason);
   if (record.reason == "deny-rule" && !record.rule.empty()) line += fmt::format(" {}", record.rule);
   if (record.proto != "dns" && !record.names.empty())
     line += fmt::format("  [{}]", joined(record.names, ", "));
-  if (!record.text.empty()) line += fmt::format("  {}", record.text);
+  if (needs_text(record)) line += fmt::format("  {}", record.text);
   if (record.count > 1) line += fmt::format("  ({} more)", record.count);
   return line;
 }
@@ -49,6 +60,7 @@ std::string traffic(const Record& record) {
 std::string close(const Record& record) {
   std::string line = fmt::format("close  {} {}  {}", record.proto, target(record), traffic(record));
   if (!record.names.empty()) line += fmt::format("  [{}]", joined(record.names, ", "));
+  if (!record.text.empty()) line += fmt::format("  {}", record.text);
   return line;
 }
 

@@ -51,7 +51,7 @@ void put(Json& object, const char* key, const std::vector<std::string>& list, si
 }
 
 std::string dump(const Json& object) {
-  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return object.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
 // Depth of nesting, counted before parsing: what walks a parsed value does so recursively.
@@ -145,9 +145,8 @@ class Reader {
   std::string complaint_;
 };
 
-Result<Json> parse_object(std::string_view text) {
-  if (text.size() > kMaxRecordBytes + kMaxStampBytes)
-    return fail(Code::kProtocol, "a record of {} bytes", text.size());
+Result<Json> parse_object(std::string_view text, size_t most) {
+  if (text.size() > most) return fail(Code::kProtocol, "longer than {} bytes", most);
   if (nesting(text) > kMaxDepth)
     return fail(Code::kProtocol, "a record nested deeper than {}", kMaxDepth);
   Json object = Json::parse(text, nullptr, false);
@@ -218,15 +217,13 @@ std::string to_json(const Record& record) {
 }
 
 Result<Record> from_json(std::string_view text) {
-  ASSIGN(const Json object, parse_object(text));
+  ASSIGN(const Json object, parse_object(text, kMaxRecordBytes));
   return read_record(object);
 }
 
 Result<std::string> stamp(std::string_view message, uint64_t seq, int64_t time_ns,
                           std::string_view source) {
-  if (message.size() > kMaxRecordBytes)
-    return fail(Code::kProtocol, "longer than {} bytes", kMaxRecordBytes);
-  ASSIGN(const Json object, parse_object(message));
+  ASSIGN(const Json object, parse_object(message, kMaxRecordBytes));
   for (const auto* key : {"seq", "time", "source"})
     if (object.contains(key))
       return fail(Code::kProtocol, "member '{}' is the recorder's to write", key);
@@ -237,7 +234,7 @@ Result<std::string> stamp(std::string_view message, uint64_t seq, int64_t time_n
 }
 
 Result<LogEntry> parse_log_line(std::string_view line) {
-  ASSIGN(const Json object, parse_object(line));
+  ASSIGN(const Json object, parse_object(line, kMaxLineBytes));
   LogEntry entry;
   Reader reader(object);
   std::string time;

@@ -67,18 +67,19 @@ struct Record {
 };
 
 inline constexpr size_t kMaxRecordBytes = 64 * 1024;  // one message
-inline constexpr size_t kMaxStampBytes = 512;         // what the recorder may add to it
+inline constexpr size_t kMaxLineBytes =
+    6 * kMaxRecordBytes + 512;  // the same in the log: stamped, all ASCII
 
-// One JSON object, no newline, at most kMaxRecordBytes: bytes that are not UTF-8 are replaced,
-// overlong texts and lists are cut.
+// One JSON object in ASCII, no newline, at most kMaxRecordBytes: bytes that are not UTF-8 are
+// replaced, overlong texts and lists are cut.
 std::string to_json(const Record& record);
 // kProtocol: not a JSON object, a member of the wrong type, nested deeper than 8. Unknown members
 // are passed over.
 Result<Record> from_json(std::string_view text);
 
-// The line of the log for a message of a source, without newline. Members this version does not
-// know are kept. kProtocol where from_json() says so, above kMaxRecordBytes, and where the message
-// claims a seq, time or source of its own.
+// The line of the log for a message of a source, in ASCII, without newline. Members this version
+// does not know are kept. kProtocol where from_json() says so, above kMaxRecordBytes, and where the
+// message claims a seq, time or source of its own.
 Result<std::string> stamp(std::string_view message, uint64_t seq, int64_t time_ns,
                           std::string_view source);
 
