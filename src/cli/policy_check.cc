@@ -1,0 +1,104 @@
+// sandbox policy check: one question to the rules, answered by the matcher that the gateway uses.
+
+#include "policy/policy.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "store/home.h"
+#include "store/run_record.h"
+
+namespace sandbox::cli {
+
+namespace {
+
+constexpr std::string_view kManual = R"(sandbox policy check [FLAGS] HOST[:PORT]
+
+Say whether rules allow a host, and which rule decides. The same code decides in the gateway.
+
+  sandbox policy check --allow '*.example.org:443' www.example.org
+  sandbox policy check --allow '*.example.org' --deny ads.example.org ads.example.org:443
+  sandbox policy check --allow udp/ntp.example.org:123 udp/ntp.example.org:123
+  sandbox policy check --allow '*.corp.example.com@10.0.0.0/8' git.corp.example.com@10.1.2.3:443
+  sandbox policy check --sandbox NAME www.example.org      the rules a sandbox was started with
+
+  --allow RULE     as for run; repeatable
+  --deny RULE      as for run; repeatable
+  --sandbox NAME   add the rules of that sandbox, running or gone
+
+Without a port the question is whether the host can be reached on any port at all. udp/ or icmp/ before
+the host asks for UDP or ping; @ADDRESS after it tells where the name resolves.
+
+Exit status: 0 allowed, 1 denied, 2 a rule or the host is malformed.
+)";
+
+struct CheckArgs {
+  std::vector<std::string> allow;
+  std::vector<std::string> deny;
+  std::string sandbox;
+  std::string subject;
+};
+
+Result<CheckArgs> parse_args(std::vector<std::string> words) {
+  CheckArgs args;
+  CLI::App app;
+  app.set_help_flag();
+  for (auto [flag, into] : {std::pair{"--allow", &args.allow}, std::pair{"--deny", &args.deny}})
+    app.add_option(flag, *into)->expected(1)->take_all()->allow_extra_args(false);
+  app.add_option("--sandbox", args.sandbox);
+  app.add_option("HOST", args.subject)->required();
+  try {
+    std::reverse(words.begin(), words.end());
+    app.parse(std::move(words));
+  } catch (const CLI::ParseError& error) {
+    return fail(Code::kInvalid, "{}", error.what());
+  }
+  return args;
+}
+
+Status add_rules_of(const std::string& sandbox, CheckArgs& args) {
+  ASSIGN(const Home home, Home::open());
+  ASSIGN(const std::string dir, home.run_dir(sandbox));
+  ASSIGN(const RunRecord record, read_run_record_file(dir));
+  args.allow.insert(args.allow.end(), record.allow.begin(), record.allow.end());
+  args.deny.insert(args.deny.end(), record.deny.begin(), record.deny.end());
+  return {};
+}
+
+std::string because(const policy::Verdict& verdict) {
+  if (verdict.allow) return fmt::format("matched allow '{}'", verdict.rule);
+  if (verdict.reason == policy::Reason::kDenyRule)
+    return fmt::format("matched deny '{}'", verdict.rule);
+  if (verdict.reason == policy::Reason::kQuic)
+    return "UDP 443 is never allowed, so that clients fall back from QUIC to TCP";
+  return verdict.detail.empty() ? "no allow rule matched" : verdict.detail;
+}
+
+int run(std::vector<std::string> words) {
+  auto args = parse_args(std::move(words));
+  if (!args) return usage_error("policy check", args.error().message);
+  if (!args->sandbox.empty())
+    if (const auto added = add_rules_of(args->sandbox, *args); !added)
+      return fail_with(added.error(), kFailed);
+  const auto rules = policy::Policy::create(args->allow, args->deny);
+  if (!rules) return fail_with(rules.error(), kUsage);
+  const auto verdict = rules->check(args->subject);
+  if (!verdict) return fail_with(verdict.error(), kUsage);
+  fmt::print("{:<5}  {}  ({})\n", verdict->allow ? "allow" : "deny", args->subject,
+             because(*verdict));
+  return verdict->allow ? kDone : kFailed;
+}
+
+}  // namespace
+
+extern const Command kPolicyCheck;
+const Command kPolicyCheck{"policy check", "say whether rules allow a host, and which rule decides",
+                           kManual, run};
+
+}  // namespace sandbox::cli

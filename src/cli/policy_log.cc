@@ -1,0 +1,118 @@
+// sandbox policy log: the record of a sandbox, running or gone, for people or as it stands.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "audit/log.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "store/home.h"
+#include "store/run_record.h"
+
+namespace sandbox::cli {
+
+namespace {
+
+constexpr std::string_view kManual = R"(sandbox policy log [FLAGS] NAME
+
+Show what a sandbox was allowed and denied. It may still run, or be gone.
+
+  sandbox policy log NAME
+  sandbox policy log --denied --tail 20 NAME
+  sandbox policy log --follow NAME                 until the sandbox ends
+  sandbox policy log --json NAME | jq 'select(.verdict == "deny") | .names'
+
+  --denied     denials only, and what tells of lost records
+  --follow     go on with what is added
+  --tail N     the last N only
+  --json       the records as they stand, one JSON object per line
+
+A line reads: time, verdict, protocol and destination, reason, [names resolved to the address].
+)";
+
+struct LogArgs {
+  audit::LogFilter filter;
+  bool follow = false;
+  bool json = false;
+  std::string name;
+};
+
+Result<LogArgs> parse_args(std::vector<std::string> words) {
+  LogArgs args;
+  CLI::App app;
+  app.set_help_flag();
+  app.add_flag("--denied", args.filter.denied_only);
+  app.add_flag("-f,--follow", args.follow);
+  app.add_option("--tail", args.filter.tail)->check(CLI::PositiveNumber);
+  app.add_flag("--json", args.json);
+  app.add_option("NAME", args.name)->required();
+  try {
+    std::reverse(words.begin(), words.end());
+    app.parse(std::move(words));
+  } catch (const CLI::ParseError& error) {
+    return fail(Code::kInvalid, "{}", error.what());
+  }
+  return args;
+}
+
+Result<std::string> log_dir(const Home& home, const std::string& name) {
+  ASSIGN(const std::string dir, home.run_dir(name));
+  if (read_run_record_file(dir)) return dir + "/audit";
+  Error error{Code::kNotFound, fmt::format("there is no sandbox '{}'", name), {}};
+  const auto runs = list_runs(home);
+  for (size_t i = 0; runs && i < runs->size() && i < 10; ++i)
+    error.hint += fmt::format("{}{}", i == 0 ? "there is: " : ", ", (*runs)[i].name);
+  return fail(std::move(error));
+}
+
+bool is_alive(const Home& home, const std::string& name) {
+  const auto runs = list_runs(home);
+  return runs && std::any_of(runs->begin(), runs->end(),
+                             [&](const RunEntry& run) { return run.name == name && run.alive; });
+}
+
+// False when nobody reads any more.
+bool print_entry(const audit::LogEntry& entry, bool json) {
+  const std::string line = json ? entry.line : audit::log_line(entry);
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fputc('\n', stdout);
+  return std::ferror(stdout) == 0;
+}
+
+Result<audit::LogSummary> show(const Home& home, const LogArgs& args) {
+  ASSIGN(const std::string dir, log_dir(home, args.name));
+  const auto print = [&](const audit::LogEntry& entry) {
+    const bool wanted = print_entry(entry, args.json);
+    return wanted && (!args.follow || std::fflush(stdout) == 0);
+  };
+  if (!args.follow) return audit::read_log(dir, args.filter, print);
+  return audit::follow_log(dir, args.filter, print, [&] { return is_alive(home, args.name); });
+}
+
+int run(std::vector<std::string> words) {
+  const auto args = parse_args(std::move(words));
+  if (!args) return usage_error("policy log", args.error().message);
+  const auto home = Home::open();
+  if (!home) return fail_with(home.error(), kFailed);
+  const auto summary = show(*home, *args);
+  if (!summary) return fail_with(summary.error(), kFailed);
+  std::fflush(stdout);
+  if (summary->damaged > 0)
+    print_note(fmt::format("{} lines of the log are damaged and were left out", summary->damaged));
+  if (!summary->ended && !is_alive(*home, args->name))
+    print_note("the log has no end: the sandbox was killed");
+  if (summary->records == 0) print_note("nothing was recorded that matches");
+  return kDone;
+}
+
+}  // namespace
+
+extern const Command kPolicyLog;
+const Command kPolicyLog{"policy log", "show what a sandbox was allowed and denied", kManual, run};
+
+}  // namespace sandbox::cli
