@@ -169,7 +169,9 @@ Resolved Gates::resolved(const HostName& question, std::span<const HostName> cha
 
 DialDecision Gates::dial(Protocol protocol, const IpAddress& address, uint16_t port, Instant now,
                          Attempt attempt) {
-  if (address == IpAddress(config_.gateway)) return dial_host_internal(protocol, port);
+  // Without a rule for host.internal our own address is like any other.
+  if (address == IpAddress(config_.gateway) && policy_.query(policy::host_internal()).allow)
+    return dial_host_internal(protocol, port);
   Ledger::Found found = ledger_.find(address, now);
   const policy::Dial question{protocol, address, port, found.names, found.aliases, out_of_bounds_};
   Verdict verdict = policy_.dial(question);

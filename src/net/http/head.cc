@@ -169,6 +169,11 @@ bool is_known_method(std::string_view word) {
   return std::find(kMethods.begin(), kMethods.end(), to_lower(word)) != kMethods.end();
 }
 
+Status check_request_line(std::string_view line) {
+  Request request;
+  return parse_request_line(line, request);
+}
+
 Result<Field> parse_field(std::string_view line) {
   const size_t colon = line.find(':');
   if (colon == std::string_view::npos || !is_token(line.substr(0, colon)))

@@ -22,6 +22,9 @@ struct Head {
 // `text` ends with the empty line. The error is the reason for kMalformed.
 Result<Head> parse_head(std::string_view text);
 
+// The first line alone, without CRLF: what is wrong there is known before the rest has come.
+Status check_request_line(std::string_view line);
+
 struct Field {
   std::string_view name;
   std::string_view value;  // without the white space around it

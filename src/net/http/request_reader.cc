@@ -67,6 +67,11 @@ RequestReader::Step RequestReader::read_head(ByteView bytes) {
     if (!is_http_ || head_.back() != '\n') continue;
     if (is_blank(head_.front())) return malformed("white space before the request", at);
     if (!head_.ends_with("\r\n")) return malformed("a line that does not end in CR LF", at);
+    if (head_.find('\n') + 1 == head_.size()) {
+      const std::string_view line = std::string_view(head_).substr(0, head_.size() - 2);
+      if (const Status first = check_request_line(line); !first)
+        return malformed(first.error().message, at);
+    }
     if (head_.ends_with("\r\n\r\n")) return head_complete(at);
   }
   return {Event::kNeedMore, at};
