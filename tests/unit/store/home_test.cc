@@ -22,7 +22,7 @@ class HomeTest : public ::testing::Test {
 };
 
 unsigned mode_of(const std::string& path) {
-  struct stat st{};
+  struct stat st {};
   return ::stat(path.c_str(), &st) == 0 ? st.st_mode & 0777U : 0;
 }
 
@@ -49,7 +49,8 @@ TEST_F(HomeTest, AFileInTheWayIsAnError) {
 }
 
 TEST(SandboxName, TakesOnlyWhatIsSafeAsAFolderAndAHostName) {
-  for (const auto good : {"a", "web-1", "x.y_z", "0abc"}) EXPECT_TRUE(check_sandbox_name(good)) << good;
+  for (const auto good : {"a", "web-1", "x.y_z", "0abc"})
+    EXPECT_TRUE(check_sandbox_name(good)) << good;
   for (const auto bad : {"", "-a", ".a", "A", "a/b", "..", "a b", "a\n", "é"})
     EXPECT_FALSE(check_sandbox_name(bad)) << bad;
   EXPECT_FALSE(check_sandbox_name(std::string(64, 'a')));
