@@ -385,6 +385,7 @@ void Stack::go_back(Flow& flow) {
 }
 
 void Stack::our_fin_acknowledged(Flow& flow) {
+  flow.fin_acked_ = true;
   switch (flow.state_) {
     case State::kFinWait1:
       return enter(flow, State::kFinWait2);

@@ -104,7 +104,7 @@ bool Stack::send_probe(Flow& flow) {
 // --- data ---
 
 Stack::Next Stack::next_segment(const Flow& flow) const {
-  if (flow.state_ == State::kTimeWait) return {};
+  if (flow.fin_acked_) return {};
   const auto offset = static_cast<uint32_t>(flow.snd_nxt_ - flow.snd_una_);
   const auto size = static_cast<uint32_t>(flow.tx_.size());
   const uint32_t left = size > offset ? size - offset : 0;
@@ -131,7 +131,7 @@ bool Stack::send_data(Flow& flow) {
     const Next next = next_segment(flow);
     if (next.length == 0 && !next.fin) return false;
     uint8_t flags = next.fin ? flag::kFin : 0;
-    if (next.last) flags |= flag::kPsh;
+    if (next.last && next.length > 0) flags |= flag::kPsh;
     const ReadSpans payload =
         next.length > 0 ? flow.tx_.view(next.offset, next.length) : ReadSpans{};
     if (!send_segment(flow, flow.snd_nxt_, flags, payload)) return true;
@@ -208,9 +208,12 @@ Stack::Window Stack::window_to_send(const Flow& flow) const {
   return {static_cast<uint16_t>(field), flow.rcv_nxt_ + (field << scale)};
 }
 
-// Worth a segment of its own: half the ring came free, or little was left on offer.
+// Worth a segment of its own: half the ring came free, or little was left on offer. The first bytes
+// of a guest draw one, since a SYN cannot offer more than 65535; before them, nothing is sent only
+// to say so.
 bool Stack::window_update_due(const Flow& flow) const {
-  if (flow.guest_fin_ || flow.state_ < State::kEstablished || flow.state_ > State::kFinWait2) {
+  if (flow.bytes_from_guest_ == 0 || flow.guest_fin_ || flow.state_ < State::kEstablished ||
+      flow.state_ > State::kFinWait2) {
     return false;
   }
   const auto gain = static_cast<size_t>(offered_edge(flow) - flow.rcv_edge_);
