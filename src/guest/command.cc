@@ -70,6 +70,7 @@ void Command::release() {
   if (reports_) context_.loop.remove(reports_.get());
   reports_.reset();
   if (quiet_timer_ != 0) context_.loop.cancel(std::exchange(quiet_timer_, 0));
+  if (terminal_timer_ != 0) context_.loop.cancel(std::exchange(terminal_timer_, 0));
 }
 
 // ---- Starting
@@ -295,7 +296,8 @@ void Command::pump(Output& output) {
   const size_t room = std::min<size_t>(buffer.size(), monitor_.available(output.pipe));
   const ssize_t size = ::read(output.fd.get(), buffer.data(), room);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (size <= 0) {  // end of file; on a terminal EIO says that its last user is gone
+  if (size < 0 && launch_.tty && !exit_) return revisit_terminal();
+  if (size <= 0) {
     send(channel::data_frame(stream_, output.pipe, {}, true));
     return close_output(output);
   }
@@ -304,6 +306,19 @@ void Command::pump(Output& output) {
   output.owed -= std::min(output.owed, count);
   watch(output);
   if (exit_) arm_quiet_timer();
+}
+
+// EIO says that nobody has the terminal open just now. A program may close its descriptors and
+// still run (coreutils do so before they exit) or open /dev/tty again: were the terminal closed
+// now, it would be killed by SIGHUP. So it is looked at again until the end.
+void Command::revisit_terminal() {
+  constexpr Duration kInterval = 20ms;
+  context_.loop.remove(outputs_.front().fd.get());
+  if (terminal_timer_ != 0) return;
+  terminal_timer_ = context_.loop.after(kInterval, [this] {
+    terminal_timer_ = 0;
+    watch(outputs_.front());
+  });
 }
 
 void Command::close_output(Output& output) {
@@ -324,6 +339,8 @@ void Command::process_ended(int wait_status) {
     if (output.open() && ::ioctl(output.fd.get(), FIONREAD, &present) == 0)
       output.owed = static_cast<size_t>(std::max(present, 0));
   }
+  if (started_)
+    for (Output& output : outputs_) watch(output);
   // Before execve nothing is known yet about why it ended: launched() goes on.
   if (!started_ && reports_) return;
   arm_quiet_timer();

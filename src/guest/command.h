@@ -83,6 +83,7 @@ class Command {
   void close_stdin();
   void watch(Output& output);
   void pump(Output& output);
+  void revisit_terminal();
   void close_output(Output& output);
   void settle();  // decides whether draining is over
   void arm_quiet_timer();
@@ -111,6 +112,7 @@ class Command {
   std::optional<channel::Exit> exit_;
   Instant ended_at_ = Instant::never();
   EventLoop::TimerId quiet_timer_ = 0;
+  EventLoop::TimerId terminal_timer_ = 0;
   std::vector<int> early_signals_;
   bool detached_ = false;
   bool started_ = false;
