@@ -232,7 +232,7 @@ void RelaySession::push() {
     relay_.stack().consume(*flow_, count);
     fed_ -= count;
     passable_ -= count;
-    if (gate_open_) break;  // the ring was shown whole
+    host_full_ = count < bytes.size();
   }
   if (flow_ != nullptr) update_interest();
 }
@@ -283,8 +283,13 @@ void RelaySession::feed_gate() {
 
 // False when the flow was refused.
 bool RelaySession::take(StreamGate::Step step) {
-  for (const Decision& decision : step.decisions)
-    relay_.parts().reporter.stream(allowed_, name_kind_, decision);
+  for (const Decision& decision : step.decisions) {
+    const bool named = !decision.subject.empty();
+    // A stream that shows no name is allowed by what the dial decided, which is on record.
+    if (decision.allow && !named) continue;
+    relay_.parts().reporter.stream(allowed_, named ? name_kind_ : Reporter::NameKind::kNone,
+                                   decision);
+  }
   passable_ += step.pass;
   if (step.state == StreamGate::State::kRefused) {
     refuse(step.farewell);
