@@ -161,6 +161,7 @@ constexpr std::string_view kCustomize =
     "printf 'sandbox\\n' > \"$1/etc/hostname\"; "
     "printf '127.0.0.1 localhost\\n::1 localhost\\n127.0.1.1 sandbox\\n' > \"$1/etc/hosts\"; "
     ": > \"$1/etc/resolv.conf\"; "
+    "chmod 0644 \"$1/etc/resolv.conf\"; "
     ": > \"$1/etc/machine-id\"";
 
 // "I: installing essential packages..." → "installing essential packages"
@@ -177,7 +178,8 @@ std::optional<std::string_view> step_of(std::string_view line) {
 
 Error explain_failure(const WatchedEnd& end) {
   std::string lines;
-  std::string hint = "the lines quoted are mmdebstrap's own; try it again, or look at sandbox doctor";
+  std::string hint =
+      "the lines quoted are mmdebstrap's own; try it again, or look at sandbox doctor";
   for (const std::string& line : end.tail) {
     lines += (lines.empty() ? "" : " | ") + line;
     if (line.find("Could not resolve") != std::string::npos ||

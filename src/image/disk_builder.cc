@@ -84,9 +84,10 @@ Status confine_builder() {
   if (auto status = confine::landlock_none(false);
       !status && status.error().code != Code::kUnavailable)
     return status;
-  return confine::seccomp_allow({"clone", "clone3", "fallocate", "fstat", "newfstatat", "fstatfs",
-                                 "fsync", "lseek", "pread64", "pwrite64", "sendto",
-                                 "sync_file_range"});
+  // The four ids and prctl: libext2fs asks whether it may look at the environment.
+  return confine::seccomp_allow({"clone", "clone3", "fallocate", "fstat", "fstatfs", "fsync",
+                                 "getegid", "geteuid", "getgid", "getuid", "lseek", "newfstatat",
+                                 "prctl", "pread64", "pwrite64", "sendto", "sync_file_range"});
 }
 
 Status build_in_child(const DiskJob& job, MessageProgress& progress) {
