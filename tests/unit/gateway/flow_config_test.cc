@@ -1,0 +1,105 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "gateway/config.h"
+
+namespace sandbox::gateway {
+namespace {
+
+using nlohmann::json;
+
+json valid() {
+  return {{"wire", "stream"},
+          {"mtu", 1500},
+          {"guest_mac", "52:54:00:12:34:56"},
+          {"gateway_mac", "52:55:c0:00:00:01"},
+          {"guest_ip", "192.0.0.2"},
+          {"gateway_ip", "192.0.0.1"},
+          {"prefix", 29},
+          {"allow", {"example.org", "*.npmjs.org:443"}},
+          {"deny", json::array()},
+          {"resolvers", {"192.168.1.1"}}};
+}
+
+TEST(GatewayConfig, ReadsTheDocumentedExample) {
+  const auto config = parse_config(valid().dump());
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->wire, WireForm::kStream);
+  EXPECT_EQ(config->link.mtu, 1500);
+  EXPECT_EQ(config->link.guest_ip.text(), "192.0.0.2");
+  EXPECT_EQ(config->link.guest_mac.text(), "52:54:00:12:34:56");
+  EXPECT_EQ(config->policy.allow_rules().size(), 2U);
+  EXPECT_EQ(config->resolvers, std::vector<std::string>{"192.168.1.1"});
+}
+
+TEST(GatewayConfig, EveryMissingKeyIsNamed) {
+  const json whole = valid();
+  for (const auto& [key, unused] : whole.items()) {
+    json part = whole;
+    part.erase(key);
+    const auto config = parse_config(part.dump());
+    ASSERT_FALSE(config) << key;
+    EXPECT_NE(config.error().message.find("'" + key + "'"), std::string::npos)
+        << config.error().message;
+  }
+}
+
+struct Wrong {
+  const char* key;
+  json value;
+};
+
+TEST(GatewayConfig, WrongValuesAreErrors) {
+  const Wrong cases[] = {
+      {"wire", "pipe"},
+      {"wire", 1},
+      {"mtu", 575},
+      {"mtu", 65521},
+      {"mtu", -1},
+      {"mtu", "1500"},
+      {"guest_mac", "52:54:00"},
+      {"guest_mac", "01:54:00:12:34:56"},
+      {"guest_ip", "192.0.0.02"},
+      {"guest_ip", "192.0.0.1"},
+      {"guest_ip", "192.0.0.9"},
+      {"prefix", 31},
+      {"allow", "example.org"},
+      {"allow", {1}},
+      {"deny", {"a b"}},
+      {"surplus", true},
+  };
+  for (const auto& c : cases) {
+    json config = valid();
+    config[c.key] = c.value;
+    EXPECT_FALSE(parse_config(config.dump())) << c.key << " " << c.value;
+  }
+  EXPECT_FALSE(parse_config("[]"));
+  EXPECT_FALSE(parse_config("{"));
+  EXPECT_FALSE(parse_config(std::string(100'000, '[')));
+}
+
+TEST(GatewayControl, ReadsItsMessages) {
+  EXPECT_TRUE(std::holds_alternative<control::Stats>(*parse_control(R"({"op":"stats"})")));
+  const auto resolvers = parse_control(R"({"op":"resolvers","resolvers":["1.1.1.1"]})");
+  EXPECT_EQ(std::get<control::Resolvers>(*resolvers).servers.size(), 1U);
+  const auto policy = parse_control(R"({"op":"policy","allow":["example.org"],"deny":[]})");
+  EXPECT_EQ(std::get<control::ReplacePolicy>(*policy).policy.allow_rules().size(), 1U);
+}
+
+TEST(GatewayControl, RefusesWhatItDoesNotKnow) {
+  for (const char* text :
+       {R"({"op":"reboot"})", R"({"op":"stats","x":1})",
+        R"({"op":"policy","allow":["a b"],"deny":[]})", R"({"op":"resolvers"})", R"({})", "", "7"})
+    EXPECT_FALSE(parse_control(text)) << text;
+}
+
+TEST(GatewayControl, ErrorsAreJsonWhateverTheyQuote) {
+  const auto message = error_message({Code::kIo, "bytes \xff\" here", "do this"});
+  const json parsed = json::parse(message);
+  EXPECT_EQ(parsed["hint"], "do this");
+  EXPECT_TRUE(parsed.contains("error"));
+}
+
+}  // namespace
+}  // namespace sandbox::gateway
