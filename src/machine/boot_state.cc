@@ -82,7 +82,7 @@ class BootWatch {
   void read_console() {
     std::array<char, 4096> buffer{};
     ssize_t n = 0;
-    while ((n = ::recv(console_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT)) > 0) {
+    while ((n = ::read(console_.get(), buffer.data(), buffer.size())) > 0) {
       console_text_.append(buffer.data(), static_cast<size_t>(n));
       constexpr size_t kKept = 4096;
       if (console_text_.size() > kKept) console_text_.erase(0, console_text_.size() - kKept);
@@ -103,14 +103,19 @@ struct BothEnds {
 
 Result<BothEnds> unattached_wires() {
   BothEnds ends;
-  const std::array<std::pair<Fd*, Fd*>, 4> pairs = {
-      std::pair{&ends.network, &ends.wires.network}, std::pair{&ends.ctl, &ends.wires.ctl},
-      std::pair{&ends.fs, &ends.wires.fs}, std::pair{&ends.console, &ends.wires.console}};
+  const std::array<std::pair<Fd*, Fd*>, 3> pairs = {std::pair{&ends.network, &ends.wires.network},
+                                                    std::pair{&ends.ctl, &ends.wires.ctl},
+                                                    std::pair{&ends.fs, &ends.wires.fs}};
   for (const auto& [ours, theirs] : pairs) {
     ASSIGN(auto pair, socket_pair(SocketKind::kStream));
     *ours = std::move(pair.first);
     *theirs = std::move(pair.second);
   }
+  int console[2];
+  if (::pipe2(console, O_CLOEXEC) < 0) return fail_errno(errno, "pipe2");
+  ends.console = Fd(console[0]);
+  ends.wires.console = Fd(console[1]);
+  TRY(set_nonblocking(ends.console.get(), true));
   return ends;
 }
 
@@ -135,13 +140,12 @@ Status boot_and_save(const BootSpec& spec, const Paths& paths, Progress& progres
   return seal(ram.get(), paths.ram());
 }
 
-Result<std::string> digest_of(const std::string& path) {
-  ASSIGN(const Fd fd, open_file(path, O_RDONLY));
-  return sha256_of_file(fd.get());
+std::string digests_text(std::string_view ram, std::string_view state) {
+  return fmt::format("ram {}\nstate {}\n", ram, state);
 }
 
 Status make(const BootSpec& spec, const std::string& inputs, const Paths& target,
-            Progress& progress) {
+            KnownDigests& known, Progress& progress) {
   progress.step(fmt::format("booting a {} machine once, to start from its memory from now on",
                             format_size(spec.shape.memory_mib << 20)));
   const Paths fresh{target.folder + ".new"};
@@ -150,14 +154,16 @@ Status make(const BootSpec& spec, const std::string& inputs, const Paths& target
   const auto build = [&]() -> Status {
     TRY(require_free_space(fresh.folder, kSpaceNeeded, "a boot state"));
     TRY(boot_and_save(spec, fresh, progress));
-    ASSIGN(const std::string ram, digest_of(fresh.ram()));
-    ASSIGN(const std::string state, digest_of(fresh.state()));
-    TRY(write_file_atomic(fresh.digests(), fmt::format("ram {}\nstate {}\n", ram, state)));
+    ASSIGN(const Fd ram, open_file(fresh.ram(), O_RDONLY));
+    ASSIGN(const Fd state, open_file(fresh.state(), O_RDONLY));
+    ASSIGN(const std::string ram_digest, sparse_sha256_of_file(ram.get()));
+    ASSIGN(const std::string state_digest, sha256_of_file(state.get()));
+    TRY(write_file_atomic(fresh.digests(), digests_text(ram_digest, state_digest)));
     TRY(write_file_atomic(fresh.inputs(), inputs));
     TRY(remove_tree(target.folder));
     if (::rename(fresh.folder.c_str(), target.folder.c_str()) < 0)
       return fail_errno(errno, fmt::format("rename to {}", target.folder));
-    return {};
+    return known.learn_sparse(ram.get(), target.ram(), ram_digest);
   };
   Status status = build();
   if (!status) {
@@ -184,8 +190,8 @@ Result<BootState> open_verified(const BootSpec& spec, const std::string& inputs,
   // The state is small and hashed each time; the memory is hashed when its file is not the one
   // known.
   ASSIGN(const std::string state, sha256_of_file(boot.state.get()));
-  ASSIGN(const std::string ram, known.of(boot.ram.get(), paths.ram()));
-  if (digests != fmt::format("ram {}\nstate {}\n", ram, state))
+  ASSIGN(const std::string ram, known.of_sparse(boot.ram.get(), paths.ram()));
+  if (digests != digests_text(ram, state))
     return fail(Code::kTampered, "its bytes are not the ones that were saved");
   return boot;
 }
@@ -203,7 +209,7 @@ Result<BootState> ensure_boot_state(const Home& home, const BootSpec& spec, Prog
   if (!boot) {
     if (boot.error().code != Code::kNotFound)
       progress.step(fmt::format("discarding the boot state: {}", boot.error().message));
-    TRY(make(spec, inputs, paths, progress));
+    TRY(make(spec, inputs, paths, known, progress));
     boot = open_verified(spec, inputs, paths, known);
     if (!boot) return fail(std::move(boot.error()).while_doing("the boot state just made"));
   }

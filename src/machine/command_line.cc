@@ -9,6 +9,10 @@
 //   is ever opened. A free slot
 //     is a null-co node: the guest's controller must exist in every machine of a shape.
 //   * cache.no-flush: a disk that dies with its sandbox need not survive a crash of the host.
+//   * The console is a pipe (append=on: without it QEMU would truncate, which a pipe refuses) and
+//   not a socket: the serial port writes byte by byte, and of messages of one byte a socket holds
+//   277
+//     before it blocks the guest; a pipe holds 65536.
 //   * free-page-reporting returns memory that the guest freed.
 //   * -sandbox: QEMU's own seccomp filter, everything it offers.
 
@@ -25,6 +29,7 @@ const char* const kKernelCommandLine = "console=ttyS0 quiet panic=-1 reboot=t no
 namespace {
 
 constexpr unsigned kTranslationCacheMib = 64;
+constexpr unsigned kConsoleSet = 100;  // disks have 1 to 2 * kDiskSlots
 
 class Arguments {
  public:
@@ -63,7 +68,8 @@ void add_machine(Arguments& out, const MachineShape& shape, int ram) {
 void add_wires(Arguments& out, const QemuFds& fds) {
   out.add("-chardev", fmt::format("socket,id=qmp,fd={}", fds.qmp));
   out.add("-mon", "chardev=qmp,mode=control");
-  out.add("-chardev", fmt::format("socket,id=console,fd={}", fds.console));
+  out.add("-add-fd", fmt::format("fd={},set={}", fds.console, kConsoleSet));
+  out.add("-chardev", fmt::format("file,id=console,path=/dev/fdset/{},append=on", kConsoleSet));
   out.add("-serial", "chardev:console");
   out.add("-netdev", fmt::format("stream,id=net,server=off,addr.type=fd,addr.str={}", fds.network));
   out.add("-device", fmt::format("virtio-net-pci,netdev=net,mac={},romfile=", kTemplateMac));

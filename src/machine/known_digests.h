@@ -18,13 +18,20 @@ namespace sandbox {
 std::string sha256_hex(ByteView bytes);
 // From position 0 to the end; does not move the position.
 Result<std::string> sha256_of_file(int fd);
+// For files that are mostly holes: SHA-256 over the blocks of 64 KiB that are not all zero, each
+// after its number (u64 LE), and then the size in bytes. Equal for equal content, wherever the
+// holes are; takes time for what is there, not for the holes. Moves the position.
+Result<std::string> sparse_sha256_of_file(int fd);
 
 class KnownDigests {
  public:
   static KnownDigests load(std::string path);  // a missing or garbled file is an empty memory
 
   Result<std::string> of(const std::string& path);
-  Result<std::string> of(int fd, const std::string& path);
+  // The same with sparse_sha256_of_file; such a digest has a name of its own in the memory.
+  Result<std::string> of_sparse(int fd, const std::string& path);
+  // Trusts a digest for a file that the caller has just written, closed for writing and hashed.
+  Status learn_sparse(int fd, const std::string& path, const std::string& sha256);
   Status save();  // writes only when something was learnt
 
  private:
@@ -32,6 +39,8 @@ class KnownDigests {
     std::string identity;
     std::string sha256;
   };
+  using Hash = Result<std::string> (*)(int fd);
+  Result<std::string> lookup(int fd, const std::string& path, const std::string& name, Hash hash);
   explicit KnownDigests(std::string path) : path_(std::move(path)) {}
   std::string path_;
   std::map<std::string, Known> known_;

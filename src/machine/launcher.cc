@@ -53,6 +53,7 @@ namespace {
 constexpr int kFailed = 125;
 constexpr unsigned kNobody = 65534;
 constexpr int kMostBinds = 32;
+constexpr const char* kEmptyRoot = "/empty";
 constexpr rlim_t kMostThreads = 512;  // virtual CPUs (64), disk workers (64 at once), QEMU's own
 constexpr rlim_t kMostFiles = 256;
 constexpr rlim_t kLargestFile = rlim_t{80} << 30;  // a full 64 GiB disk as qcow2, with its tables
@@ -212,6 +213,10 @@ void change_root(Plan& plan) {
           bind.path);
     ::close(bind.tree);
   }
+  check(::mkdir(kEmptyRoot, 0755) == 0, "mkdir");
+  check(::mount("none", kEmptyRoot, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY,
+                "size=4k,nr_inodes=2,mode=755") == 0,
+        "mounting a tmpfs");
   mount_attr read_only{};
   read_only.attr_set = MOUNT_ATTR_RDONLY;
   check(::mount_setattr(AT_FDCWD, "/", 0, &read_only, sizeof read_only) == 0, "mount_setattr");
@@ -258,11 +263,12 @@ void close_all_but(int keep) {
   ::syscall(SYS_close_range, static_cast<unsigned>(keep + 1), ~0U, 0U);
 }
 
-void detach(const Plan& plan) {
-  bool fine = ::umount2("/proc", MNT_DETACH) == 0;
-  for (int i = plan.count - 1; i >= 0; --i)
-    fine = ::umount2(plan.binds[i].path, MNT_DETACH) == 0 && fine;
-  if (!fine) ::_exit(kFailed);  // QEMU must not run on with the host's files in sight
+// pivot_root also moves the root of every process that has the old one, QEMU's with it. One unmount
+// instead of one per bind: each waits for an RCU grace period.
+void detach() {
+  const bool gone = ::chdir(kEmptyRoot) == 0 && ::syscall(SYS_pivot_root, ".", ".") == 0 &&
+                    ::umount2(".", MNT_DETACH) == 0 && ::chdir("/") == 0;
+  if (!gone) ::_exit(kFailed);  // QEMU must not run on with the host's files in sight
   drop_all_rights();
 }
 
@@ -289,7 +295,7 @@ void detach(const Plan& plan) {
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) ::_exit(128 + SIGKILL);
     if (order != 'd') continue;
-    detach(plan);
+    detach();
     (void)!::write(plan.control, "d", 1);
   }
 }

@@ -19,6 +19,18 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMaxKeptEvents = 256;
+constexpr int kMaxDepth = 32;  // dump() recurses; QEMU's answers nest five deep at most
+
+// Not an object: it was no JSON, or nested too deeply.
+Json parse_bounded(std::string_view text) {
+  bool too_deep = false;
+  const auto look = [&too_deep](int depth, Json::parse_event_t, Json&) {
+    too_deep = too_deep || depth > kMaxDepth;
+    return !too_deep;
+  };
+  Json value = Json::parse(text, look, false);
+  return too_deep ? Json() : value;
+}
 
 std::string text_of(const Json& object, const char* key) {
   const auto it = object.find(key);
@@ -62,7 +74,7 @@ Status QmpParser::feed(std::string_view bytes) {
 
 Status QmpParser::line(std::string_view text) {
   if (ready_.size() >= kMaxPending) return fail(Code::kLimit, "QMP: too many messages at once");
-  const Json value = Json::parse(text, nullptr, false);
+  const Json value = parse_bounded(text);
   if (!value.is_object()) return fail(Code::kProtocol, "QMP: a line that is no JSON object");
   QmpMessage message{};
   if (value.contains("QMP")) {

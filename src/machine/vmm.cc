@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -85,12 +86,15 @@ Status check_shape(const MachineShape& shape) {
 
 // QEMU accepts some bad descriptors in silence and then has a dead wire.
 Status check_wires(const Wires& wires) {
-  for (const auto* wire : {&wires.network, &wires.ctl, &wires.fs, &wires.console}) {
+  for (const auto* wire : {&wires.network, &wires.ctl, &wires.fs}) {
     int type = 0;
     socklen_t size = sizeof type;
     if (::getsockopt(wire->get(), SOL_SOCKET, SO_TYPE, &type, &size) < 0 || type != SOCK_STREAM)
       return fail(Code::kInternal, "a wire of the machine is no stream socket");
   }
+  struct stat st {};
+  if (::fstat(wires.console.get(), &st) < 0 || !S_ISFIFO(st.st_mode))
+    return fail(Code::kInternal, "the machine's console is no pipe");
   if (wires.disks.size() > kDiskSlots)
     return fail(Code::kInvalid, "a sandbox has at most {} disks", kDiskSlots);
   return {};
@@ -225,6 +229,7 @@ Status Vmm::load(Duration at_most) {
   }
   status = unmount_host(deadline);
   if (!status) return fail(failure("taking the host's files from QEMU", std::move(status.error())));
+  log::trace("host unmounted");
   if (!state_) return {};
   state_.reset();
   // The disks are locked here, so here is where a disk in use is found out.

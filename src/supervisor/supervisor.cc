@@ -93,14 +93,16 @@ Status Supervisor::start(SupervisorFds fds) {
   ASSIGN(auto network, wire_pair());
   ASSIGN(auto ctl, wire_pair());
   ASSIGN(auto files, wire_pair());
-  ASSIGN(auto console, wire_pair());
+  int console[2];
+  if (::pipe2(console, O_CLOEXEC) < 0) return fail_errno(errno, "pipe2");
+  Fd console_out(console[0]);
 
   BootState boot{std::move(fds.boot_ram), std::move(fds.boot_state), spec_.shape, spec_.boot_key};
   Wires wires;
   wires.network = std::move(network.second);
   wires.ctl = std::move(ctl.second);
   wires.fs = std::move(files.second);
-  wires.console = std::move(console.second);
+  wires.console = Fd(console[1]);
   ASSIGN(Fd overlay, create_overlay(spec_.run_dir + "/disk.qcow2"));
   wires.disks.push_back({std::move(overlay), std::move(fds.base_disk), false});
   ASSIGN(vmm_, Vmm::restore(spec_.qemu, boot, std::move(wires)));
@@ -116,7 +118,7 @@ Status Supervisor::start(SupervisorFds fds) {
   for (Helper* helper : {&*recorder_, &*gateway_}) TRY(helper->wait_ready());
   if (files_) TRY(files_->wait_ready());
   log::trace("helpers ready");
-  TRY(watch_console(std::move(console.first)));
+  TRY(watch_console(std::move(console_out)));
   TRY(watch_everything());
   return confine();
 }

@@ -17,7 +17,9 @@ std::string joined(const std::vector<std::string>& words) {
 
 void expect_golden(const std::string& name, const std::string& text) {
   const std::string path = std::string(SANDBOX_TEST_DATA) + "/machine/" + name;
-  if (std::getenv("UPDATE_GOLDEN") != nullptr) ASSERT_TRUE(write_file_atomic(path, text, 0644));
+  if (std::getenv("UPDATE_GOLDEN") != nullptr) {
+    ASSERT_TRUE(write_file_atomic(path, text, 0644));
+  }
   const auto golden = read_file(path);
   ASSERT_TRUE(golden) << path;
   EXPECT_EQ(*golden, text) << "UPDATE_GOLDEN=1 accepts it";

@@ -191,7 +191,7 @@ TEST(Elf, ModuleDependenciesUseOneSpelling) {
 TEST(Elf, BrokenTablesAreSurvived) {
   const Bytes good = module_needing("a");
   for (size_t at = 0; at < sizeof(Elf64_Ehdr); ++at)
-    for (const uint8_t value : {0x00, 0x7f, 0xff}) {
+    for (const uint8_t value : std::initializer_list<uint8_t>{0x00, 0x7f, 0xff}) {
       Bytes bad = good;
       bad[at] = value;
       (void)module_dependencies(bad);
