@@ -13,7 +13,7 @@ namespace sandbox {
 
 Result<std::string> boot_inputs(const BootSpec& spec, KnownDigests& known);
 
-// The name of the first line that differs, for people: "qemu", "sentry", "arguments".
+// The name of the first line that differs, for people: "qemu", "sentry", "argument".
 std::string first_difference(std::string_view before, std::string_view now);
 
 }  // namespace sandbox

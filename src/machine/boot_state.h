@@ -3,9 +3,11 @@
 // first order.
 //
 //   boot/SHAPE/inputs    everything the state was made from, one "name value" line each
-//   boot/SHAPE/ram       guest memory, sparse          boot/SHAPE/state   device state, QEMU's
-//   migration stream boot/SHAPE/digests   SHA-256 of ram and state      boot/known-digests  see
-//   known_digests.h boot/SHAPE.lock      held while one is looked at or made
+//   boot/SHAPE/ram       guest memory, sparse
+//   boot/SHAPE/state     device state, QEMU's migration stream
+//   boot/SHAPE/digests   SHA-256 of ram and state
+//   boot/SHAPE.lock      held while one is looked at or made
+//   boot/known-digests   see known_digests.h
 //
 // One per shape (memory, CPUs, engine). QEMU checks almost nothing of what it restores, so we do:
 // other inputs, another digest or a missing file discard the whole state, say so through Progress,

@@ -1,18 +1,16 @@
 // What stands here and why (QEMU 7.2):
-//   * q35 without what nobody uses (hpet, smbus, sata, usb) starts a little quicker and is less to
-//   attack.
+//   * q35 without what nobody uses (hpet, smbus, sata, usb): quicker to start, less to attack.
 //   * -cpu max,-erms: emulated "rep movsb" is four times slower than a loop of moves.
 //   * tb-size bounds the cache of translated code, which otherwise may grow to 1 GiB.
-//   * Guest memory is a memfd shared with QEMU, opened through /proc/self/fd: mem-path does not
-//   understand /dev/fdset.
-//   * Disks come through /dev/fdset. Backing files are named as nodes, so no path in a qcow2 header
-//   is ever opened. A free slot
-//     is a null-co node: the guest's controller must exist in every machine of a shape.
+//   * Guest memory is a memfd shared with QEMU, opened through /proc/self/fd: mem-path does
+//     not understand /dev/fdset.
+//   * Disks come through /dev/fdset. Backing files are named as nodes, so no path in a qcow2
+//     header is ever opened. A free slot is a null-co node: the guest's controller must exist
+//     in every machine of a shape.
 //   * cache.no-flush: a disk that dies with its sandbox need not survive a crash of the host.
-//   * The console is a pipe (append=on: without it QEMU would truncate, which a pipe refuses) and
-//   not a socket: the serial port writes byte by byte, and of messages of one byte a socket holds
-//   277
-//     before it blocks the guest; a pipe holds 65536.
+//   * The console is a pipe and not a socket: the serial port writes byte by byte, and of
+//     messages of one byte a socket holds 277 before it blocks the guest, a pipe 65536.
+//     append=on, or QEMU would truncate it, which a pipe refuses.
 //   * free-page-reporting returns memory that the guest freed.
 //   * -sandbox: QEMU's own seccomp filter, everything it offers.
 

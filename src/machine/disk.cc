@@ -1,11 +1,12 @@
 // The qcow2 layout is that of docs/interop/qcow2.txt of QEMU, version 3. An empty image is four
 // clusters:
 //
-//   0  header (104 bytes, no extensions)       2  one block of 16-bit reference counts: the first
-//   four are 1 1  reference count table: entry 0 = 2      3  first-level table, all zero: every
-//   cluster comes from the backing
+//   0  header (104 bytes, no extensions)
+//   1  reference count table: its entry 0 names cluster 2
+//   2  one block of 16-bit reference counts: the first four are 1
+//   3  first-level table, all zero: every cluster comes from the backing
 //
-// Each first-level entry covers 8192 clusters of 64 KiB, 512 MiB; one cluster of them covers 4 TiB.
+// A first-level entry covers 8192 clusters of 64 KiB, 512 MiB; one cluster of them covers 4 TiB.
 
 #include "machine/disk.h"
 

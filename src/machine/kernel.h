@@ -2,10 +2,11 @@
 // The guest's kernel: Debian's 6.12 cloud kernel, downloaded through apt with apt's own signature
 // checks, unpacked below kernel/, never installed on the host.
 //
-//   kernel/VERSION/vmlinux       uncompressed ELF with a PVH entry: QEMU starts it without a boot
-//   loader kernel/VERSION/modules/*.ko  what the guest needs and the kernel has not built in,
-//   uncompressed kernel/VERSION/record.json   package, version, digests kernel/current names
-//   VERSION
+//   kernel/VERSION/vmlinux       uncompressed ELF with a PVH entry: needs no boot loader
+//   kernel/VERSION/modules/*.ko  what the guest needs and the kernel has not built in
+//   kernel/VERSION/record.json   package, version, digests
+//   kernel/current               names VERSION
+//   kernel/known-digests         see known_digests.h
 
 #include <optional>
 #include <string>

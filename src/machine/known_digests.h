@@ -1,11 +1,11 @@
 #pragma once
 // SHA-256 of files that rarely change, remembered by what the kernel says about the file: device,
-// inode, size, mtime, ctime. Hashing 130 MB takes half a second, asking takes microseconds. Kept in
-// a text file of ours (0600 in a 0700 directory): whoever can write there could as well write the
-// files it speaks of.
+// inode, size, mtime, ctime. Hashing 130 MB takes half a second, asking takes microseconds. Kept
+// in a text file of ours (0600 in a 0700 directory): whoever can write there could as well write
+// the files it speaks of.
 //
-// A file that changed less than two seconds ago is hashed but not remembered, since a second change
-// within one tick of the file system's clock would leave all of these equal.
+// A file that changed less than two seconds ago is hashed but not remembered, since a second
+// change within one tick of the file system's clock would leave all of these equal.
 
 #include <map>
 #include <string>

@@ -1,31 +1,31 @@
 // sandbox-launcher: QEMU's cage.
 //
-//   sandbox-launcher CONTROL_FD PATH… -- QEMU ARGUMENT…
+//   sandbox-launcher CONTROL_FD PATH... -- QEMU ARGUMENT...
 //
-// Three processes come out of it, all of one small static program:
+// Three processes come out of it, all but QEMU one small static program:
 //
-//   outer   child of the supervisor; waits for init and ends as QEMU ended (128+n for a signal).
-//   The only one with a place in the
-//           host's process tree
-//   init    pid 1 of a fresh pid namespace; holds the control socket and, until told, the right to
-//   unmount QEMU    pid 2, so that signals have their ordinary meaning for it (pid 1 would ignore
-//   most)
+//   outer   child of the supervisor; waits for init and ends as QEMU ended (128+n for a signal)
+//   init    pid 1 of a fresh pid namespace; holds the control socket and, until told, the right
+//           to unmount
+//   QEMU    pid 2, so that signals have their ordinary meaning for it (pid 1 ignores most)
 //
 // QEMU sees fresh user, mount, network, pid, IPC, UTS and cgroup namespaces: one interface (lo,
 // down), uid 65534 that is the caller's own outside, no capability, no_new_privs, and a root that
-// is an empty tmpfs with read-only binds of PATH… and a /proc of its own pid namespace. Root first
+// is a tmpfs with read-only binds of PATH... and a /proc of its own pid namespace. Root first
 // becomes 65534 outside as well, so that who breaks out of QEMU is nobody in particular.
 //
 // The control socket, from the supervisor's end:
-//   write 'd'   init unmounts everything but the empty tmpfs, drops all rights and answers 'd'.
-//   QEMU keeps what it has mapped close       init exits, and with pid 1 the kernel kills all of
-//   the namespace
-// Death of the supervisor is such a close; PDEATHSIG on outer and init is a second line. When init
-// is killed QEMU dies in the kernel, when QEMU ends init does, then outer.
+//   write 'd'   init moves itself and QEMU to another, really empty root, unmounts the first one
+//               with all that is in it, drops all rights and answers 'd'. QEMU keeps what it has
+//               mapped
+//   close       init exits, and with pid 1 the kernel kills all of the namespace
+// Death of the supervisor is such a close; PDEATHSIG on outer and init is a second line (it does
+// not reach outer when a supervisor without capabilities started as root). When init is killed
+// QEMU dies in the kernel; when QEMU ends so does init, then outer.
 //
 // Binds are taken with open_tree(2) before the root changes, because a path below the place where
-// the tmpfs goes would be hidden by then. Errors go to stderr as "sandbox-launcher: what: why",
-// exit status 125.
+// the tmpfs goes is hidden by then. Errors go to stderr as "sandbox-launcher: what: why", exit
+// status 125.
 
 #include <fcntl.h>
 #include <linux/capability.h>

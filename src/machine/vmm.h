@@ -1,16 +1,16 @@
 #pragma once
 // One running QEMU: started confined, restored from a boot state or booted cold, watched, ended.
 //
-// A start, in the order that costs least; between the calls the caller does other work, QEMU starts
-// up meanwhile:
-//   ASSIGN(auto vmm, Vmm::spawn(qemu, restore, std::move(wires), ...));  // about 5 ms
+// A start, in the order that costs least; between the calls the caller does other work while QEMU
+// starts up:
+//   ASSIGN(auto vmm, Vmm::restore(qemu, boot, std::move(wires)));  // about 5 ms
 //   ... start the helpers, write sentry's first orders to the ctl wire (they wait in it) ...
-//   TRY(vmm->load());                                               // blocks until the guest runs
+//   TRY(vmm->load());                                              // blocks until the guest runs
 // Afterwards watch pidfd() (readable: it ended) and qmp_fd() (readable: call read_events()).
 //
 // It ends with the process that spawned it, however that one dies: by PDEATHSIG (so spawn from a
-// thread that lives as long as the sandbox) and by end of file on the launcher's control pipe. See
-// launcher.cc for how it is confined.
+// thread that lives as long as the sandbox) and by end of file on the launcher's control socket.
+// See launcher.cc for how it is confined.
 
 #include <sys/types.h>
 
