@@ -310,9 +310,10 @@ void Stack::end(Flow& flow, Close how, Reset reset) {
 // Out of the table: the tuple is free for a new connection. The flow itself lives on until its RST
 // is sent and its owner has been told.
 void Stack::unlink(Flow& flow) {
-  if (flow.state_ != State::kClosed) table_.erase(flow);
-  live_.remove(flow);
-  time_wait_.remove(flow);
+  if (flow.state_ != State::kClosed) {  // else it may be in retired_, through the same link
+    table_.erase(flow);
+    (flow.state_ == State::kTimeWait ? time_wait_ : live_).remove(flow);
+  }
   deadlines_.remove(flow);
   flow.ack_at_ = flow.resend_at_ = flow.life_at_ = Instant::never();
   flow.state_ = State::kClosed;
@@ -391,6 +392,7 @@ void Stack::check_invariants() const {
     if (flow->synchronized() && flow->flight() > 0) {
       SANDBOX_CHECK(flow->resend_at_ != Instant::never() && flow->heap_key_ <= flow->resend_at_);
       SANDBOX_CHECK(flow->flight() <= flow->tx_.size() + 1);
+      SANDBOX_CHECK(flow->flight() <= flow->snd_wnd_max_);
     }
   }
   SANDBOX_CHECK(in_table == table_.size());

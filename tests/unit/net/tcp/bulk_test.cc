@@ -80,6 +80,8 @@ class Guest {
 
   void take(ByteView packet, Instant now) {
     const StackSegment s = read_packet(packet);
+    // A doubled packet that arrives after the end is refused, rightly.
+    if (finished() && (s.flags & flag::kRst) != 0) return;
     correct_ = correct_ && s.intact && (s.flags & flag::kRst) == 0;
     if ((s.flags & flag::kSyn) != 0) {
       if (!established_) {
