@@ -116,6 +116,7 @@ class Machine:
         if cwd is not None:
             return self.sandbox("run", *flags, image, "--", shell, "-c", script, cwd=cwd, stdin=stdin, timeout=timeout, env=env)
         with tempfile.TemporaryDirectory(dir=self.dir) as empty:
+            os.chmod(empty, 0o755)  # root without capabilities must be able to enter it
             return self.sandbox("run", *flags, image, "--", shell, "-c", script, cwd=empty, stdin=stdin, timeout=timeout, env=env)
 
     def python(self, source, *flags, **kwargs):
