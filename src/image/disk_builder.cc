@@ -1,5 +1,6 @@
 #include "image/disk_builder.h"
 
+#include <malloc.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -74,6 +75,9 @@ class MessageProgress final : public Progress {
 
 Status confine_builder() {
   confine::forbid_core_files();
+  // A thread's own arena reads a file of /proc when it shrinks (glibc, check_may_shrink_heap); the
+  // common one does not.
+  (void)::mallopt(M_ARENA_MAX, 1);
 #ifndef SANDBOX_SANITIZED
   const rlimit memory{kMemoryLimit, kMemoryLimit};
   if (::setrlimit(RLIMIT_AS, &memory) < 0) return fail_errno(errno, "setrlimit");

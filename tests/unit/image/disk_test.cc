@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 
 #include "base/file.h"
@@ -189,6 +190,25 @@ TEST_F(Disk, ReplacedContentTakesNoRoom) {
   expect_sound();
   EXPECT_EQ(debugfs("cat /x"), "small");
   EXPECT_LT(allocated_bytes(job_.disk_path), 8U << 20);
+}
+
+// Large and hardly compressible: long queues between the threads, memory given back to the system,
+// checks of free space.
+TEST_F(Disk, ALargeLayerIsBuiltWithinTheConfinement) {
+  std::string noise(100U << 20, '\0');
+  uint64_t state = 88172645463325252ULL;  // xorshift64
+  for (size_t i = 0; i + 8 <= noise.size(); i += 8) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    std::memcpy(noise.data() + i, &state, 8);
+  }
+  const std::string tar = TarBuilder().file("noise", noise).finish();
+  add_layer(tar, test::zstd(tar));
+  add_layer(tar, tar);
+  const Status status = build();
+  ASSERT_TRUE(status) << status.error().message;
+  expect_sound();
 }
 
 TEST_F(Disk, AFailedBuildLeavesNothing) {
