@@ -43,6 +43,9 @@ std::string format_local(int64_t wall_ns) {
                      parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
+// 2^63 ns end in April of the year after.
+constexpr int64_t kLastYear = 2261;
+
 int64_t parse_rfc3339(std::string_view text) {
   if (text.size() < 20 || text.back() != 'Z') return -1;
   const auto number = [&](size_t at, size_t count) -> int64_t {
@@ -57,7 +60,7 @@ int64_t parse_rfc3339(std::string_view text) {
     if (text[static_cast<size_t>(at)] != sign) return -1;
   const int64_t year = number(0, 4), month = number(5, 2), day = number(8, 2);
   const int64_t hour = number(11, 2), minute = number(14, 2), second = number(17, 2);
-  if (year < 1970 || month < 1 || month > 12 || day < 1 || day > 31) return -1;
+  if (year < 1970 || year > kLastYear || month < 1 || month > 12 || day < 1 || day > 31) return -1;
   if (hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 60) return -1;
   tm parts{};
   parts.tm_year = static_cast<int>(year - 1900);

@@ -143,6 +143,7 @@ TEST(Stamp, EveryAcceptedMessageReadsBackHoweverLongItsEscapes) {
 TEST(LogLine, NeedsItsStamp) {
   for (const auto* text : {"{}", R"({"seq":0,"time":"2026-08-26T07:38:15Z","source":"a"})",
                            R"({"seq":1,"time":"yesterday","source":"a"})",
+                           R"({"seq":1,"time":"4052-08-26T07:38:15Z","source":"a"})",
                            R"({"seq":1,"time":"2026-08-26T07:38:15Z"})",
                            R"({"seq":-1,"time":"2026-08-26T07:38:15Z","source":"a"})"})
     EXPECT_FALSE(parse_log_line(text)) << text;
