@@ -74,7 +74,6 @@ void send_control(const nlohmann::json& message) {
 
 Status serve() {
   const Fd config_fd(kConfigFd);
-  const Fd control(kControlFd);
   ASSIGN(const std::string text, read_all(config_fd.get(), kMaxConfig));
   ASSIGN(const Config config, parse_config(text));
   ASSIGN(auto loop, EventLoop::create());
@@ -103,6 +102,7 @@ Status serve() {
 
 int main() {
   using namespace sandbox;
+  const Fd control(files::kControlFd);  // outlives serve(), which may have an error to send
   log::set_program("sandbox-files");
   // A size limit of the host is an error of one write, a closed port the end of the loop: neither
   // is a signal.

@@ -95,6 +95,11 @@ bool NodeTable::forget(NodeId id, uint64_t count, Node* last) {
   return true;
 }
 
+void NodeTable::adopt_name(const FileKey& key, NodeId parent, std::string_view name) {
+  const auto it = by_key_.find(key);
+  if (it != by_key_.end()) add_name(nodes_.at(it->second), parent, name);
+}
+
 void NodeTable::remove_name(NodeId parent, std::string_view name) {
   const auto it = by_name_.find(NameRef{parent, name});
   if (it == by_name_.end()) return;

@@ -79,6 +79,8 @@ class NodeTable {
   // Returns true when the node is gone; `last` then has what it was.
   bool forget(NodeId id, uint64_t count, Node* last = nullptr);
 
+  // A known file was seen under this name, other than by the guest.
+  void adopt_name(const FileKey& key, NodeId parent, std::string_view name);
   void remove_name(NodeId parent, std::string_view name);
   void rename(NodeId from, std::string_view from_name, NodeId to, std::string_view to_name);
   void exchange(NodeId from, std::string_view from_name, NodeId to, std::string_view to_name);

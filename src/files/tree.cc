@@ -739,7 +739,7 @@ Outcome<bool> Tree::next_name(Handle& listing, ListedName& out) {
   out.type = record[18];
   const auto* name = reinterpret_cast<const char*>(record + kNameAt);
   out.name = std::string_view(name, ::strnlen(name, length - kNameAt));
-  listing.at += length;
+  out.record = length;
   return true;
 }
 
@@ -794,23 +794,28 @@ void Tree::compare_directory(NodeId id, std::vector<Invalidation>& out) {
 void Tree::host_changed(NodeId id, std::string_view name, bool modified,
                         std::vector<Invalidation>& out) {
   if (!modified || name.empty()) compare_directory(id, out);
-  Node* child = table_.child(id, name);
-  if (name.empty() || child == nullptr) return;
+  if (name.empty()) return;
   auto directory = hold_directory(id);
   if (!directory) return;
   auto now = examine((*directory)->get(), std::string(name).c_str(), 0);
-  if (now && now->key == child->key) {
+  Node* child = table_.child(id, name);
+  if (child != nullptr && now && now->key == child->key) {
     compare(*child, *now, modified, out);
     return;
   }
-  // Another file, or none, has the name now. What was below it may have left the share: open
-  // descriptors are let go.
-  if (S_ISDIR(child->type)) cache_.clear();
-  Invalidation attributes;
-  attributes.node = child->id;
-  out.push_back(std::move(attributes));
-  table_.remove_name(id, name);
-  out.push_back(Invalidation{Invalidation::Kind::kEntry, id, std::string(name)});
+  if (child != nullptr) host_took_name(*child, id, name, out);
+  // What came may be what left another name: a process inside that stands in it stays there.
+  if (now) table_.adopt_name(now->key, id, name);
+}
+
+// Another file, or none, has the name now.
+void Tree::host_took_name(const Node& child, NodeId parent, std::string_view name,
+                          std::vector<Invalidation>& out) {
+  // What was below it may have left the share: open descriptors are let go.
+  if (S_ISDIR(child.type)) cache_.clear();
+  out.push_back(Invalidation{Invalidation::Kind::kAttributes, child.id, {}});
+  out.push_back(Invalidation{Invalidation::Kind::kEntry, parent, std::string(name)});
+  table_.remove_name(parent, name);
 }
 
 // Events were lost: every node is compared, which is slow and rare.

@@ -119,6 +119,7 @@ struct ListedName {
   uint64_t inode = 0;
   uint64_t next_offset = 0;  // the cookie that continues after this entry
   uint8_t type = 0;          // DT_*
+  size_t record = 0;         // bytes of the listing that it takes
   std::string_view name;     // valid until the handle is read again
 };
 
@@ -228,6 +229,7 @@ class Tree {
   Outcome<Handle*> handle_to_change(NodeId node, HandleId id);
   Outcome<HandleId> add_handle(Node& node, Fd fd, bool directory, bool append);
   Outcome<Created> open_existing(int directory, NodeId parent, const Name& name, uint32_t flags);
+  // The next entry, which stays the next until `at` moves on; false at the end.
   Outcome<bool> next_name(Handle& listing, ListedName& out);
   Outcome<void> seek_listing(Handle& listing, uint64_t offset);
 
@@ -249,6 +251,8 @@ class Tree {
   void watch(NodeId directory, int fd);
   void host_changed(NodeId directory, std::string_view name, bool modified,
                     std::vector<Invalidation>& out);
+  void host_took_name(const Node& child, NodeId parent, std::string_view name,
+                      std::vector<Invalidation>& out);
   static void compare(Node& node, const Attributes& now, bool modified,
                       std::vector<Invalidation>& out);
   void compare_directory(NodeId directory, std::vector<Invalidation>& out);
@@ -275,17 +279,13 @@ Outcome<void> Tree::list(NodeId node, HandleId id, uint64_t offset, Take&& take)
   Handle& listing = **opened;
   if (auto sought = seek_listing(listing, offset); !sought) return sought;
   while (true) {
-    const size_t before = listing.at;
     ListedName entry;
     auto more = next_name(listing, entry);
     if (!more) return refuse(more.error());
     if (!*more) return {};
-    if (take(entry)) {
-      listing.next_offset = entry.next_offset;
-    } else {
-      listing.at = before;
-      return {};
-    }
+    if (!take(entry)) return {};
+    listing.next_offset = entry.next_offset;
+    listing.at += entry.record;
   }
 }
 
