@@ -73,12 +73,14 @@ auto Service::framed(uint32_t share, Write&& write) {
 
 void Service::on_port(uint32_t ready) {
   if ((ready & EventLoop::kWrite) != 0) flush();
-  if (ended_) return;
-  // What was left when the port was congested comes first.
-  if (!answer_waiting()) return;
-  if (!congested() && (ready & (EventLoop::kRead | EventLoop::kHangup)) != 0)
-    if (!read_port() || !answer_waiting()) return;
-  flush();
+  const bool readable = (ready & (EventLoop::kRead | EventLoop::kHangup)) != 0;
+  if (!ended_ && readable && !congested() && !read_port()) return;
+  // Requests that congestion left waiting have no event of their own: they go on as soon as there
+  // is room.
+  do {
+    if (ended_ || !answer_waiting()) return;
+    flush();
+  } while (left_waiting_ && !congested());
   if (!ended_) set_interest();
 }
 
@@ -98,10 +100,14 @@ bool Service::read_port() {
 }
 
 bool Service::answer_waiting() {
+  left_waiting_ = true;
   while (!congested()) {
     auto message = decoder_.next();
     if (!message) return end(std::move(message).error()), false;
-    if (!*message) return true;
+    if (!*message) {
+      left_waiting_ = false;
+      return true;
+    }
     const auto server = servers_.find((*message)->share);
     if (server == servers_.end()) {
       end(Error{Code::kProtocol,
@@ -117,6 +123,7 @@ bool Service::answer_waiting() {
 }
 
 void Service::on_host_change(uint32_t share) {
+  if (congested()) return;
   Server& server = *servers_.at(share);
   std::vector<Invalidation> changes;
   server.tree().read_changes(changes);

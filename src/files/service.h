@@ -62,6 +62,7 @@ class Service {
   Service(EventLoop& loop, Fd port);
   void on_port(uint32_t ready);
   bool read_port();
+  // Answers until nothing is left or the port is congested; false: the wire has ended.
   bool answer_waiting();
   void on_host_change(uint32_t share);
   void flush();
@@ -80,6 +81,7 @@ class Service {
   Bytes out_;
   size_t sent_ = 0;
   bool ended_ = false;
+  bool left_waiting_ = false;  // the decoder may hold whole messages
   std::unordered_map<uint32_t, std::unique_ptr<Server>> servers_;
   std::function<void(Refusal)> on_refusal_;
   std::function<void(Error)> on_end_;
