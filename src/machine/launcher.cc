@@ -119,8 +119,12 @@ void become_nobody(const Plan& plan) {
         st.st_gid != 0)
       group = st.st_gid;
   }
+  if (::setresgid(group, group, group) != 0) {
+    // Root of a user namespace without that id: outside it is an ordinary user already.
+    if (errno == EINVAL) return;
+    die("setresgid");
+  }
   check(::setgroups(0, nullptr) == 0, "setgroups");
-  check(::setresgid(group, group, group) == 0, "setresgid");
   check(::setresuid(kNobody, kNobody, kNobody) == 0, "setresuid");
   // A change of identity cleared both.
   check(::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0, "prctl");
