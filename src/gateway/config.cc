@@ -130,6 +130,12 @@ Result<control::Message> read_control(const json& value) {
     ASSIGN(auto policy, policy::Policy::create(allow, deny));
     return control::ReplacePolicy{std::move(policy)};
   }
+  if (op == "publish" || op == "unpublish") {
+    const auto port = static_cast<uint16_t>(in.number("port", 1, 65535));
+    TRY(in.finish());
+    if (op == "publish") return control::Publish{port};
+    return control::Unpublish{port};
+  }
   return fail(Code::kInvalid, "operation '{}' is not known", escape_terminal(op));
 }
 

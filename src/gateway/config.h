@@ -32,8 +32,16 @@ struct Resolvers {
 struct ReplacePolicy {
   policy::Policy policy;
 };
+// A listening socket comes with the message: who connects to it is connected to `port` of the
+// guest.
+struct Publish {
+  uint16_t port = 0;
+};
+struct Unpublish {
+  uint16_t port = 0;
+};
 struct Stats {};
-using Message = std::variant<Resolvers, ReplacePolicy, Stats>;
+using Message = std::variant<Resolvers, ReplacePolicy, Publish, Unpublish, Stats>;
 }  // namespace control
 
 Result<control::Message> parse_control(std::string_view json);

@@ -183,16 +183,21 @@ void Gateway::arm_stack_timer() {
 // ---- control ----
 
 void Gateway::on_control() {
-  std::string buffer(kMaxControl, '\0');
-  const ssize_t got = ::recv(control_.get(), buffer.data(), buffer.size(), 0);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got <= 0) return end({});
-  buffer.resize(static_cast<size_t>(got));
-  const auto message = parse_control(buffer);
-  reply(message ? apply(*message) : error_message(message.error()));
+  auto received = receive_with_fds(control_.get(), kMaxControl);
+  if (received && received->bytes.empty()) return end({});
+  if (!received) return reply(error_message(received.error()));
+  const auto message = parse_control(received->bytes);
+  reply(message ? apply(*message, std::move(received->fds)) : error_message(message.error()));
 }
 
-std::string Gateway::apply(const control::Message& message) {
+std::string Gateway::apply(const control::Message& message, std::vector<Fd> descriptors) {
+  if (const auto* publish = std::get_if<control::Publish>(&message)) {
+    if (descriptors.size() != 1)
+      return done_message(fail(Code::kInvalid, "publish comes with one listening socket"));
+    return done_message(relay_.publish(std::move(descriptors[0]), publish->port));
+  }
+  if (const auto* unpublish = std::get_if<control::Unpublish>(&message))
+    return done_message(relay_.unpublish(unpublish->port));
   if (const auto* resolvers = std::get_if<control::Resolvers>(&message))
     return done_message(resolver_->set_servers(resolvers->servers));
   if (const auto* replacement = std::get_if<control::ReplacePolicy>(&message)) {

@@ -66,7 +66,7 @@ class Gateway final : public net::Link::Upper, public tcp::PacketSink {
   void settle();
   void arm_stack_timer();
   void on_control();
-  std::string apply(const control::Message& message);
+  std::string apply(const control::Message& message, std::vector<Fd> descriptors);
   std::string stats() const;
   void reply(const std::string& message);
   void end(Status status);

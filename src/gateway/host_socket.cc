@@ -4,6 +4,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
@@ -66,6 +67,19 @@ HostSocket connect_host(HostSocketKind kind, const IpAddress& address, uint16_t 
   else
     out.error = errno;
   return out;
+}
+
+IpAddress to_ip_address(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    sockaddr_in v4{};
+    std::memcpy(&v4, &address, sizeof v4);
+    return Ipv4{ntohl(v4.sin_addr.s_addr)};
+  }
+  sockaddr_in6 v6{};
+  std::memcpy(&v6, &address, sizeof v6);
+  std::array<uint8_t, 16> bytes;
+  std::memcpy(bytes.data(), &v6.sin6_addr, bytes.size());
+  return IpAddress::from_bytes(bytes);
 }
 
 int socket_error(int fd) {

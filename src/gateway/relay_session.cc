@@ -143,6 +143,21 @@ void RelaySession::connected() {
   update_interest();
 }
 
+void RelaySession::start_published(Fd socket, const IpAddress& from, uint16_t guest_port) {
+  phase_ = Phase::kOpening;
+  published_ = was_allowed_ = gate_open_ = true;
+  socket_ = std::move(socket);
+  allowed_.address = from;
+  allowed_.port = guest_port;
+  allowed_.rule = "publish";
+}
+
+void RelaySession::on_established() {
+  if (phase_ != Phase::kOpening) return;
+  phase_ = Phase::kRelaying;
+  update_interest();
+}
+
 // ---- bytes ----
 
 void RelaySession::on_socket(uint32_t ready) {
@@ -185,7 +200,7 @@ size_t RelaySession::pull_once(bool& more) {
   const auto count = static_cast<size_t>(got);
   more = count == room.size();
   relay_.stack().tx_commit(*flow_, count);
-  if (gate_->wants_server()) watch_gate_server(room, count);
+  if (gate_ && gate_->wants_server()) watch_gate_server(room, count);
   return count;
 }
 
@@ -347,7 +362,7 @@ void RelaySession::farewell_timed_out() {
 }
 
 void RelaySession::on_policy_replaced() {
-  if (phase_ != Phase::kRelaying && phase_ != Phase::kConnecting) return;
+  if (published_ || (phase_ != Phase::kRelaying && phase_ != Phase::kConnecting)) return;
   const auto& parts = relay_.parts();
   const Decision decision = parts.gates.rejudge(allowed_, parts.loop.now());
   if (decision.allow) return;

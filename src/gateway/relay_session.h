@@ -3,6 +3,7 @@
 //
 //   kRenewing    the address was vouched for once; its names are being looked up again
 //   kConnecting  allowed; connect() is under way, the guest has heard nothing yet
+//   kOpening     of a published port: somebody has connected, the guest has not answered yet
 //   kRelaying    SYN-ACK is out, bytes flow both ways
 //   kFarewell    gate 4 refused: the guest is sent an alert or a 403, the host side is closed, what
 //   the guest still sends is
@@ -39,7 +40,11 @@ class RelaySession final : public Session {
   ~RelaySession() override;
 
   void start();
+  // The other way round: `socket` is connected already, the flow is on its way into the guest, and
+  // no gate has a say.
+  void start_published(Fd socket, const IpAddress& from, uint16_t guest_port);
 
+  void on_established() override;
   void on_readable() override;
   void on_guest_fin() override;
   void on_writable() override;
@@ -47,7 +52,7 @@ class RelaySession final : public Session {
   void on_policy_replaced() override;
 
  private:
-  enum class Phase { kRenewing, kConnecting, kRelaying, kFarewell };
+  enum class Phase { kRenewing, kConnecting, kOpening, kRelaying, kFarewell };
 
   void judged(DialDecision decision);
   void connect(const DialDecision& decision);
@@ -90,6 +95,7 @@ class RelaySession final : public Session {
   size_t fed_ = 0;
   size_t passable_ = 0;
   uint32_t interest_ = 0;
+  bool published_ = false;
   bool was_allowed_ = false;  // by gate 2
   bool watched_ = false;      // the loop knows the socket
   bool in_budget_ = false;

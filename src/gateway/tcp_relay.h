@@ -4,10 +4,19 @@
 //
 //   guest SYN → gate 2 → connect() → SYN-ACK → bytes both ways, the guest's through gate 4
 //
+// and the other way round for a published port:
+//
+//   accept() → SYN to the guest → bytes both ways; refused by the guest → RST to who connected
+//
+// The listening socket comes from the supervisor: this process may not listen. A connection is
+// opened into the guest only when somebody connects, so publishing a port on which nothing listens
+// yet is fine.
+//
 // A Session is one connection. It ends by its own decision (stack.reset, drop, abort) or by
 // on_closed; either way it goes to the relay's list of ended sessions, which is emptied once the
 // loop's round is over, since the session itself is on the call stack when it ends.
 
+#include <map>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -31,6 +40,7 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
+  virtual void on_established() {}
   virtual void on_readable() = 0;
   virtual void on_guest_fin() = 0;
   virtual void on_writable() = 0;
@@ -44,6 +54,10 @@ class Session {
 
 class TcpRelay final : public tcp::Owner {
  public:
+  // Connections into the guest come from the gateway's address and a port of this range (RFC 6335,
+  // 6).
+  static constexpr uint16_t kFirstEphemeral = 49152;
+
   struct Parts {
     EventLoop& loop;
     Gates& gates;
@@ -52,14 +66,21 @@ class TcpRelay final : public tcp::Owner {
     net::Link& link;
   };
   explicit TcpRelay(const Parts& parts) : parts_(parts) {}
+  ~TcpRelay() override;
+  TcpRelay(const TcpRelay&) = delete;
+  TcpRelay& operator=(const TcpRelay&) = delete;
   void set_stack(tcp::Stack& stack) { stack_ = &stack; }  // stack and owner need each other
 
   void on_syn(tcp::Flow& flow) override;
+  void on_established(tcp::Flow& flow) override;
   void on_readable(tcp::Flow& flow) override;
   void on_guest_fin(tcp::Flow& flow) override;
   void on_writable(tcp::Flow& flow) override;
   void on_closed(tcp::Flow& flow, tcp::Close how) override;
   void on_flow_limit(const tcp::Tuple& tuple) override;
+
+  Status publish(Fd listener, uint16_t guest_port);
+  Status unpublish(uint16_t guest_port);
 
   // The policy has changed: every open flow is judged again.
   void policy_replaced();
@@ -76,8 +97,14 @@ class TcpRelay final : public tcp::Owner {
   void end(Session& session);
 
  private:
+  Session& adopt(std::unique_ptr<Session> session, tcp::Flow& flow);
+  void accept_one(uint16_t guest_port);
+  tcp::Flow* open_to_guest(uint16_t guest_port);
+
   Parts parts_;
   tcp::Stack* stack_ = nullptr;
+  std::map<uint16_t, Fd> published_;  // listeners by the guest's port
+  uint16_t next_port_ = kFirstEphemeral;
   ConnectBudget budget_;
   std::unordered_map<Session*, std::unique_ptr<Session>> sessions_;
   std::vector<std::unique_ptr<Session>> ended_;

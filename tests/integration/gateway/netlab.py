@@ -143,6 +143,10 @@ class Gateway:
         self.control.send(json.dumps(message).encode())
         return json.loads(self.control.recv(1 << 20))
 
+    def publish(self, listener, port):
+        socket.send_fds(self.control, [json.dumps({"op": "publish", "port": port}).encode()], [listener.fileno()])
+        return json.loads(self.control.recv(1 << 20))
+
     def stats(self):
         return self.ask(op="stats")
 
@@ -164,6 +168,12 @@ class Gateway:
                 return found[-1]
             time.sleep(0.01)
         raise AssertionError(f"no record {wanted} in {self.records[-20:]}\n{self.log()}")
+
+    def wait_note(self, word, seconds=5):
+        end = time.monotonic() + seconds
+        while not [r for r in self.find(kind="note") if word in r["text"]]:
+            assert time.monotonic() < end, f"no note about {word}"
+            time.sleep(0.01)
 
     def wait_stats(self, condition, seconds=10):
         end = time.monotonic() + seconds

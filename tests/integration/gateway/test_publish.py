@@ -1,0 +1,68 @@
+"""A published port leads into the guest, and only what was published does."""
+import socket
+import struct
+import time
+
+import pytest
+
+from netlab import GUEST_IP, TcpServer, lab, read_all, read_exactly
+
+
+@pytest.fixture()
+def net():
+    with lab() as it:
+        it.listener = it.host.socket(socket.AF_INET, socket.SOCK_STREAM)
+        it.listener.bind(("127.0.0.1", 0))
+        it.listener.listen()
+        it.port = it.listener.getsockname()[1]
+        assert it.gateway.publish(it.listener, 80) == {"done": True}
+        yield it
+        it.listener.close()
+
+
+def visit(net):
+    s = net.host.socket(socket.AF_INET, socket.SOCK_STREAM)
+    s.settimeout(10)
+    s.connect(("127.0.0.1", net.port))
+    return s
+
+
+def test_bytes_pass_both_ways_and_both_ends_close(net):
+    net.servers.append(TcpServer(net.guest, GUEST_IP, 80, lambda c: c.sendall(read_all(c)[::-1])))
+    data = bytes(range(256)) * 8000
+    with visit(net) as s:
+        s.sendall(data)
+        s.shutdown(socket.SHUT_WR)
+        assert read_all(s) == data[::-1]
+    net.gateway.wait_stats(lambda st: st["tcp_sessions"] == 0)
+    assert net.gateway.wait_record(kind="close", rule="publish")["bytes"] == {"out": len(data), "in": len(data)}
+
+
+def test_a_refused_first_attempt_poisons_nothing(net):
+    with visit(net) as s, pytest.raises(ConnectionResetError):
+        s.recv(1)
+    net.servers.append(TcpServer(net.guest, GUEST_IP, 80, lambda c: c.sendall(b"now")))
+    with visit(net) as s:
+        assert read_exactly(s, 3) == b"now"
+
+
+def test_a_guest_that_resets_resets_the_visitor(net):
+    def reset(connection):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    net.servers.append(TcpServer(net.guest, GUEST_IP, 80, reset))
+    with visit(net) as s, pytest.raises(ConnectionResetError):
+        s.recv(1)
+
+
+def test_unpublished_is_unreachable(net):
+    assert "error" in net.gateway.publish(net.listener, 80), "a port is published once"
+    assert net.gateway.ask(op="unpublish", port=80) == {"done": True}
+    assert "error" in net.gateway.ask(op="unpublish", port=80)
+    before = net.gateway.stats()["tcp"]["segments_out"]
+    with visit(net) as s:
+        s.settimeout(0.3)
+        with pytest.raises(OSError):
+            s.recv(1)
+    time.sleep(0.1)
+    assert net.gateway.stats()["tcp"]["segments_out"] == before
