@@ -1,0 +1,146 @@
+// The parts the stack is built of: sequence numbers, checksum, ring, segment reader.
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "net/tcp/checksum.h"
+#include "net/tcp/ring.h"
+#include "unit/net/tcp/packet.h"
+
+namespace sandbox::tcp::testing {
+namespace {
+
+TEST(TcpSeq, OrderFollowsTheShorterWayRound) {
+  const Seq low{5}, high{0xfffffff0};
+  EXPECT_LT(high, low);
+  EXPECT_EQ(low - high, 21);
+  EXPECT_EQ(high + 21, low);
+  EXPECT_EQ(later_of(low, high), low);
+}
+
+Bytes random_bytes(size_t size, uint32_t seed) {
+  std::mt19937 random(seed);
+  Bytes bytes(size);
+  for (uint8_t& b : bytes) b = static_cast<uint8_t>(random());
+  return bytes;
+}
+
+TEST(TcpChecksum, AgreesWithTheDefinitionAtEveryLengthAndAlignment) {
+  const Bytes bytes = random_bytes(200, 1);
+  for (size_t from = 0; from < 9; ++from) {
+    for (size_t size = 0; from + size <= bytes.size(); ++size) {
+      const ByteView piece = ByteView(bytes).subspan(from, size);
+      Checksum sum;
+      sum.add(piece);
+      ASSERT_EQ(sum.finish(), plain_checksum(piece)) << from << " " << size;
+    }
+  }
+}
+
+TEST(TcpChecksum, PiecesOfAnyLengthAddUp) {
+  const Bytes bytes = random_bytes(301, 2);
+  for (size_t cut = 0; cut <= bytes.size(); ++cut) {
+    Bytes copy(bytes.size());
+    Checksum sum;
+    sum.add_copy(ByteView(bytes).first(cut), copy.data());
+    sum.add_copy(ByteView(bytes).subspan(cut), copy.data() + cut);
+    ASSERT_EQ(sum.finish(), plain_checksum(bytes)) << cut;
+    ASSERT_EQ(copy, bytes);
+  }
+}
+
+TEST(TcpChecksum, LargePacketsOfOnesDoNotOverflow) {
+  const Bytes ones(65535, 0xff);
+  Checksum sum;
+  sum.add(ones);
+  EXPECT_EQ(sum.finish(), plain_checksum(ones));
+}
+
+TEST(TcpRing, BytesComeOutAsTheyWentInAcrossGrowthAndWrap) {
+  Budget budget(1 << 20);
+  Ring ring;
+  ring.open(budget, 65536);
+  std::mt19937 random(3);
+  uint8_t in = 0, out = 0;
+  for (int i = 0; i < 20000; ++i) {
+    Bytes some(random() % 3000);
+    for (uint8_t& b : some) b = in++;
+    const size_t taken = ring.append(some);
+    in = static_cast<uint8_t>(in - (some.size() - taken));
+    const size_t n = std::min<size_t>(random() % 3100, ring.size());
+    const ReadSpans view = ring.view(0, n);
+    for (const ByteView piece : {view.first, view.second}) {
+      for (const uint8_t b : piece) ASSERT_EQ(b, out++);
+    }
+    ring.consume(n);
+    if (random() % 50 == 0) ring.shrink();
+    ASSERT_EQ(budget.used(), ring.allocated());
+  }
+}
+
+TEST(TcpRing, TakesNoMoreThanItsLimit) {
+  Budget budget(1 << 20);
+  Ring ring;
+  ring.open(budget, 8192);
+  EXPECT_EQ(ring.append(Bytes(10000)), 8192u);
+  EXPECT_EQ(ring.free(), 0u);
+  EXPECT_EQ(ring.append(Bytes(1)), 0u);
+}
+
+TEST(TcpRing, MemoryFollowsUse) {
+  Budget budget(1 << 20);
+  Ring ring;
+  ring.open(budget, 1 << 16);
+  EXPECT_EQ(ring.allocated(), 0u);
+  ring.append(Bytes(1));
+  EXPECT_EQ(ring.allocated(), kRingFloor);
+  ring.append(Bytes(20000));
+  EXPECT_EQ(ring.allocated(), 32768u);
+  ring.consume(20000);
+  ring.shrink();
+  EXPECT_EQ(ring.allocated(), kRingFloor);
+  ring.consume(1);
+  ring.shrink();
+  EXPECT_EQ(budget.used(), 0u);
+}
+
+TEST(TcpRing, AnExhaustedBudgetGivesWhatItHas) {
+  Budget budget(16384);
+  Ring ring;
+  ring.open(budget, 1 << 16);
+  EXPECT_EQ(ring.append(Bytes(60000)), 16384u);
+  EXPECT_TRUE(budget.scarce());
+  Ring other;
+  other.open(budget, 1 << 16);
+  EXPECT_EQ(other.append(Bytes(60000)), kRingFloor);
+}
+
+TEST(TcpSegment, ShortAndImpossibleHeadersAreRefused) {
+  const Ipv4 a{1}, b{2};
+  EXPECT_EQ(parse_segment(a, b, Bytes(19)).error, SegmentError::kShort);
+  Bytes header(20);
+  header[12] = 4 << 4;
+  EXPECT_EQ(parse_segment(a, b, header).error, SegmentError::kBadOffset);
+  header[12] = 6 << 4;
+  EXPECT_EQ(parse_segment(a, b, header).error, SegmentError::kBadOffset);
+  header[12] = 5 << 4;
+  EXPECT_EQ(parse_segment(a, b, header).error, SegmentError::kBadChecksum);
+}
+
+TEST(TcpSegment, EveryFlippedBitIsNoticed) {
+  GuestSegment s;
+  s.tuple = {Ipv4{0x0a000001}, Ipv4{0x0a000002}, 1, 2};
+  s.flags = flag::kAck;
+  s.payload = random_bytes(33, 4);
+  const Bytes good = build(s);
+  ASSERT_FALSE(parse_segment(s.tuple.guest_ip, s.tuple.host_ip, good).error);
+  for (size_t bit = 0; bit < good.size() * 8; ++bit) {
+    Bytes bad = good;
+    bad[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+    ASSERT_TRUE(parse_segment(s.tuple.guest_ip, s.tuple.host_ip, bad).error) << bit;
+  }
+}
+
+}  // namespace
+}  // namespace sandbox::tcp::testing
