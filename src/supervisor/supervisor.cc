@@ -29,6 +29,7 @@ constexpr Duration kClockInterval = 30s;  // the guest's clock drifts while the 
 constexpr Duration kResolverInterval =
     5s;  // how long a change of the host's resolvers may go unseen
 constexpr Duration kHelperGrace = 2s;
+constexpr Duration kMachineGrace = 500ms;  // between a port that closed and the process that is gone
 constexpr const char* kResolvConf = "/etc/resolv.conf";
 
 Result<std::array<uint8_t, 6>> random_mac() {
@@ -173,7 +174,11 @@ Status Supervisor::start_guest_link(Fd ctl, Fd client) {
     log::trace("guest ready");
     for (const std::string& warning : ready.warnings) note(warning);
   };
-  events.failed = [this](Error why) { end_because(std::move(why)); };
+  events.failed = [this](Error why) {
+    // A machine that died closes its ports first; then its end is the reason and this only a symptom.
+    if (vmm_->wait(kMachineGrace)) return machine_ended();
+    end_because(std::move(why));
+  };
   events.client_gone = [this] { end_because(std::nullopt); };
   guest_ =
       std::make_unique<GuestLink>(*loop_, std::move(ctl), std::move(client), std::move(events));
@@ -241,10 +246,7 @@ Status Supervisor::watch_everything() {
   }
   TRY(loop_->add(vmm_->pidfd(), EventLoop::kRead, [this](uint32_t) {
     loop_->remove(vmm_->pidfd());
-    (void)vmm_->wait(1s);
-    Vmm::End end = vmm_->end(console_->tail());
-    if (end.orderly) end.error = Error{Code::kInternal, "the guest powered itself off"};
-    end_because(std::move(end.error));
+    machine_ended();
   }));
   TRY(loop_->add(vmm_->qmp_fd(), EventLoop::kRead, [this](uint32_t) {
     if (!vmm_->read_events()) loop_->remove(vmm_->qmp_fd());
@@ -257,6 +259,13 @@ Status Supervisor::watch_everything() {
   };
   loop_->after(kClockInterval, *tick);
   return {};
+}
+
+void Supervisor::machine_ended() {
+  (void)vmm_->wait(kMachineGrace);
+  Vmm::End end = vmm_->end(console_ ? console_->tail() : "");
+  if (end.orderly) end.error = Error{Code::kInternal, "the guest powered itself off"};
+  end_because(std::move(end.error));
 }
 
 void Supervisor::watch_resolvers() {

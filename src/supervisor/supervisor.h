@@ -53,6 +53,7 @@ class Supervisor {
   Status watch_console(Fd console);
   Status confine();
   void watch_resolvers();
+  void machine_ended();
   void note(std::string_view text);
 
   void end_because(std::optional<Error> why);  // nullopt: as wished

@@ -135,32 +135,26 @@ def test_V4_each_helper_is_confined(machine, helper):
 
 
 def test_V5_a_sandbox_costs_no_disk_and_returns_what_it_freed(machine):
-    with Running(machine, "echo up; read go; head -c 200000000 /dev/urandom > big; sync; echo written; read go; rm big; sudo fstrim /; echo freed; sleep 1000",
-                 "-w", str(machine.dir)) as running:
+    script = "echo up; read go; head -c 200000000 /dev/urandom > ~/big; sync; echo written; read go; rm ~/big; sync; echo freed; sleep 1000"
+    with Running(machine, script) as running:
         disk = running.dir / "disk.qcow2"
 
         def allocated():
             return disk.stat().st_blocks * 512
 
-        start = allocated()
-        assert start < 16 << 20
-        # /workspace is a share; write to the guest's own disk.
-        running.process.stdin.write("go\n")
-        running.process.stdin.flush()
-        assert running.process.stdout.readline() == "written\n"
-    # The big file went to the share above: remove it, then measure on the disk itself.
-    (machine.dir / "big").unlink(missing_ok=True)
-    script = "echo up; read go; head -c 200000000 /dev/urandom > ~/big; sync; echo written; read go; rm ~/big; sudo fstrim /; sync; echo freed; sleep 1000"
-    with Running(machine, script) as running:
-        disk = running.dir / "disk.qcow2"
-        for expected in ("written", "freed"):
+        def step(expected):
             running.process.stdin.write("go\n")
             running.process.stdin.flush()
             assert running.process.stdout.readline() == expected + "\n"
-            size = disk.stat().st_blocks * 512
-            if expected == "written":
-                assert size > 200_000_000
-        assert size < 100_000_000, size
+
+        assert allocated() < 16 << 20
+        step("written")
+        assert allocated() > 200_000_000  # the control: it was there
+        step("freed")
+        end = time.monotonic() + 30  # ext4 discards after its journal has committed
+        while allocated() > 50_000_000:
+            assert time.monotonic() < end, allocated()
+            time.sleep(0.5)
 
 
 def test_V7_directories_are_0700_and_files_0600(machine):
@@ -207,18 +201,3 @@ def test_V8_a_second_run_of_a_running_name_is_refused(machine):
         again = machine.sandbox("run", "--name", running.name, "builtin", "--", "true", cwd=machine.dir)
         assert again.status == 125 and "already running, use exec" in again.err, again
         assert running.process.poll() is None
-
-
-def test_V6_the_console_log_is_bounded(machine):
-    # 100 MB of console output would need minutes under emulation; the bound itself is a unit test of ConsoleLog. Here: what root
-    # writes to the console really goes into that log, and into nothing else.
-    with Running(machine, "echo up; read go; sudo sh -c 'head -c 300000 /dev/zero | tr \"\\0\" x > /dev/ttyS0'; echo written; sleep 1000") as running:
-        running.process.stdin.write("go\n")
-        running.process.stdin.flush()
-        assert running.process.stdout.readline() == "written\n"
-        log = running.dir / "console.log"
-        end = time.monotonic() + 20
-        while time.monotonic() < end and log.stat().st_size < 300000:
-            time.sleep(0.2)
-        assert 300000 <= log.stat().st_size < 32 << 20
-    assert not log.exists()  # an orderly end keeps the audit log only
