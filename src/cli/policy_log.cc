@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -62,7 +63,8 @@ Result<LogArgs> parse_args(std::vector<std::string> words) {
 
 Result<std::string> log_dir(const Home& home, const std::string& name) {
   ASSIGN(const std::string dir, home.run_dir(name));
-  if (read_run_record_file(dir)) return dir + "/audit";
+  std::error_code ignored;
+  if (std::filesystem::is_directory(dir, ignored)) return dir + "/audit";
   Error error{Code::kNotFound, fmt::format("there is no sandbox '{}'", name), {}};
   const auto runs = list_runs(home);
   for (size_t i = 0; runs && i < runs->size() && i < 10; ++i)
