@@ -181,18 +181,21 @@ Result<Identity> Sentry::identity_for(const std::string& user) const {
 Status Sentry::on_exec(const Frame& frame) {
   if (state_ == State::kWaiting) return violation(frame, "before the resume");
   if (frame.stream <= last_stream_) return violation(frame, "uses a stream again");
-  ASSIGN(const channel::ExecRequest request, channel::decode_exec(frame.payload));
   last_stream_ = frame.stream;
   auto owned = std::make_unique<Command>(frame.stream, context_for(frame.stream));
   Command& command = *owned;
   const bool full = commands_.size() >= kMaxCommands;
   commands_.emplace(frame.stream, std::move(owned));
-  if (state_ == State::kStopping) {
+  // The payload is a client's, passed on unread: a bad one costs that client its command and nobody
+  // the sandbox.
+  if (const auto request = channel::decode_exec(frame.payload); !request) {
+    command.refuse({126, 0, request.error().message});
+  } else if (state_ == State::kStopping) {
     command.refuse({126, 0, "the sandbox is stopping"});
   } else if (full) {
     command.refuse({126, 0, fmt::format("{} commands run already", kMaxCommands)});
-  } else if (auto identity = identity_for(request.user); identity) {
-    command.start(request, std::move(*identity));
+  } else if (auto identity = identity_for(request->user); identity) {
+    command.start(*request, std::move(*identity));
   } else {
     command.refuse({126, 0, identity.error().message});
   }
