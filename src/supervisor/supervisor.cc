@@ -28,6 +28,7 @@ constexpr int kWireBuffer = 4 << 20;  // bytes each way; QEMU must never wait fo
 constexpr Duration kClockInterval = 30s;  // the guest's clock drifts while the host is busy
 constexpr Duration kResolverInterval =
     5s;  // how long a change of the host's resolvers may go unseen
+constexpr int kLastConsoleChunks = 16;        // of 64 KiB: more than a pipe holds
 constexpr Duration kHelperGrace = 2s;
 constexpr Duration kMachineGrace = 500ms;  // between a port that closed and the process that is gone
 constexpr const char* kResolvConf = "/etc/resolv.conf";
@@ -222,13 +223,18 @@ Status Supervisor::watch_console(Fd console) {
   TRY(set_nonblocking(console_fd_.get(), true));
   ASSIGN(console_, ConsoleLog::open(spec_.run_dir));
   return loop_->add(console_fd_.get(), EventLoop::kRead, [this](uint32_t) {
-    std::array<char, 65536> buffer;
-    const ssize_t n = ::read(console_fd_.get(), buffer.data(), buffer.size());
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (n <= 0) return loop_->remove(console_fd_.get());
-    // A full disk must not stop the sandbox: the console is for people.
-    (void)console_->append({buffer.data(), static_cast<size_t>(n)});
+    if (!read_console()) loop_->remove(console_fd_.get());
   });
+}
+
+// False at its end, or when there is nothing more for now.
+bool Supervisor::read_console() {
+  std::array<char, 65536> buffer;
+  const ssize_t n = ::read(console_fd_.get(), buffer.data(), buffer.size());
+  if (n <= 0) return n < 0 && (errno == EAGAIN || errno == EINTR);
+  // A full disk must not stop the sandbox: the console is for people.
+  (void)console_->append({buffer.data(), static_cast<size_t>(n)});
+  return true;
 }
 
 Status Supervisor::watch_everything() {
@@ -263,6 +269,9 @@ Status Supervisor::watch_everything() {
 
 void Supervisor::machine_ended() {
   (void)vmm_->wait(kMachineGrace);
+  // Its last words say whether the guest panicked; nothing writes any more, so this ends.
+  for (int chunks = 0; console_ && chunks < kLastConsoleChunks && read_console(); ++chunks) {
+  }
   Vmm::End end = vmm_->end(console_ ? console_->tail() : "");
   if (end.orderly) end.error = Error{Code::kInternal, "the guest powered itself off"};
   end_because(std::move(end.error));

@@ -54,6 +54,7 @@ class Supervisor {
   Status confine();
   void watch_resolvers();
   void machine_ended();
+  bool read_console();
   void note(std::string_view text);
 
   void end_because(std::optional<Error> why);  // nullopt: as wished
