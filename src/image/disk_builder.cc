@@ -32,8 +32,9 @@ namespace {
 // and a step's text; 'd' when the disk is ready; 'e', a code as u8, and the message.
 constexpr size_t kMaxMessage = 4096;
 constexpr int kCancelPollMs = 100;
-// The tree of kMaxEntries entries with long names stays below this.
-constexpr rlim_t kMemoryLimit = rlim_t{4} << 30;
+// The tree of kMaxEntries entries with long names stays below this. Sanitizers reserve terabytes
+// and go without.
+[[maybe_unused]] constexpr rlim_t kMemoryLimit = rlim_t{4} << 30;
 
 class MessageProgress final : public Progress {
  public:
