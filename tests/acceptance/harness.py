@@ -36,7 +36,7 @@ class Machine:
         self.log = self.dir / "world.log"
         self.log.touch()
         # Image, kernel and boot states are kept between sessions; they are caches of the product itself.
-        self.home = pathlib.Path(os.environ.get("SANDBOX_TEST_HOME", ROOT / "build" / "acceptance-home"))
+        self.home = pathlib.Path(os.environ.get("SANDBOX_TEST_HOME", ROOT / "build" / "test-home"))
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.servers = None
 

@@ -1,4 +1,5 @@
-// Each case forks, confines the child, and tries: a probe that succeeds unconfined must fail confined.
+// Each case forks, confines the child, and tries: a probe that succeeds unconfined must fail
+// confined.
 #include "base/confine.h"
 #include "base/fd.h"
 
@@ -24,13 +25,16 @@ int in_child(const std::function<int()>& body) {
   return status;
 }
 
-int open_passwd() { return ::open("/etc/passwd", O_RDONLY | O_CLOEXEC) >= 0 ? 0 : 1; }
+int open_passwd() {
+  return ::open("/etc/passwd", O_RDONLY | O_CLOEXEC) >= 0 ? 0 : 1;
+}
 
 TEST(Landlock, HidesEveryFileButTheNamedOnes) {
   if (confine::landlock_abi() == 0) GTEST_SKIP() << "no Landlock in this kernel";
   EXPECT_EQ(in_child(open_passwd), 0);
   const int status = in_child([] {
-    if (!confine::drop_privileges() || !confine::landlock_only({{"/etc/hostname", false}}, true)) return 2;
+    if (!confine::drop_privileges() || !confine::landlock_only({{"/etc/hostname", false}}, true))
+      return 2;
     const bool named = ::open("/etc/hostname", O_RDONLY | O_CLOEXEC) >= 0;
     return named && open_passwd() == 1 ? 0 : 1;
   });
@@ -44,7 +48,8 @@ TEST(Landlock, ReadOnlyFoldersRefuseWriting) {
   const std::string file = std::string(folder) + "/f";
   for (const bool writable : {true, false}) {
     const int status = in_child([&] {
-      if (!confine::drop_privileges() || !confine::landlock_only({{folder, writable}}, true)) return 2;
+      if (!confine::drop_privileges() || !confine::landlock_only({{folder, writable}}, true))
+        return 2;
       return ::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600) >= 0 ? 0 : 1;
     });
     EXPECT_EQ(WEXITSTATUS(status), writable ? 0 : 1);
@@ -66,7 +71,8 @@ TEST(Seccomp, KillsAProcessThatMakesACallNotListed) {
 TEST(Seccomp, AllowsOnlyTheSocketKindsNamed) {
   const auto run = [](int family, int type) {
     return in_child([=] {
-      if (!confine::drop_privileges() || !confine::seccomp_allow({}, {{AF_INET, SOCK_STREAM}})) return 2;
+      if (!confine::drop_privileges() || !confine::seccomp_allow({}, {{AF_INET, SOCK_STREAM}}))
+        return 2;
       return ::socket(family, type, 0) >= 0 ? 0 : 1;
     });
   };

@@ -59,8 +59,9 @@ TEST(Spawn, DescriptorsMayTradeNumbers) {
   const Fd read_end(out[0]);
   Fd write_end(out[1]);
   SpawnSpec spec;
-  spec.argv = {"/bin/sh", "-c",
-               "cat <&" + std::to_string(first->get()) + "; cat <&" + std::to_string(second->get())};
+  spec.argv = {
+      "/bin/sh", "-c",
+      "cat <&" + std::to_string(first->get()) + "; cat <&" + std::to_string(second->get())};
   spec.fds = {{write_end.get(), 1}, {first->get(), second->get()}, {second->get(), first->get()}};
   auto child = spawn(spec);
   ASSERT_TRUE(child);

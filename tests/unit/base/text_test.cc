@@ -14,11 +14,17 @@ TEST(EscapeTerminal, EscapesEverythingThatCouldDriveATerminal) {
     std::string_view in;
     std::string_view out;
   } cases[] = {
-      {"\x1b[31m", "\\x1b[31m"},       {"a\rb", "a\\x0db"},       {"a\tb\n", "a\\x09b\\x0a"},
-      {"\x7f", "\\x7f"},               {"\xc2\x9b" "31m", "\\xc2\\x9b31m"},
-      {"\xff\xfe", "\\xff\\xfe"},      {"\xc0\xaf", "\\xc0\\xaf"},  // overlong slash
-      {"\xed\xa0\x80", "\\xed\\xa0\\x80"},                          // surrogate
-      {"\xe2\x82", "\\xe2\\x82"},                                   // cut short
+      {"\x1b[31m", "\\x1b[31m"},
+      {"a\rb", "a\\x0db"},
+      {"a\tb\n", "a\\x09b\\x0a"},
+      {"\x7f", "\\x7f"},
+      {"\xc2\x9b"
+       "31m",
+       "\\xc2\\x9b31m"},
+      {"\xff\xfe", "\\xff\\xfe"},
+      {"\xc0\xaf", "\\xc0\\xaf"},           // overlong slash
+      {"\xed\xa0\x80", "\\xed\\xa0\\x80"},  // surrogate
+      {"\xe2\x82", "\\xe2\\x82"},           // cut short
   };
   for (const auto& c : cases) EXPECT_EQ(escape_terminal(c.in), c.out);
 }
@@ -38,7 +44,8 @@ TEST(Hex, RoundTripsAndRefusesOddOrForeignDigits) {
 TEST(ParseDecimal, TakesOnlyCanonicalUnsignedNumbers) {
   EXPECT_EQ(parse_decimal("0"), 0U);
   EXPECT_EQ(parse_decimal("18446744073709551615"), UINT64_MAX);
-  for (const auto bad : {"", "00", "01", "-1", "+1", "1 ", " 1", "1.0", "18446744073709551616", "0x1"})
+  for (const auto bad :
+       {"", "00", "01", "-1", "+1", "1 ", " 1", "1.0", "18446744073709551616", "0x1"})
     EXPECT_FALSE(parse_decimal(bad)) << bad;
 }
 
@@ -46,11 +53,19 @@ TEST(ParseSize, UnderstandsTheUsualSpellings) {
   const struct {
     std::string_view in;
     uint64_t out;
-  } cases[] = {{"0", 0},          {"123", 123},          {"123b", 123},        {"4k", 4096},
-               {"512m", 536870912}, {"4g", 4294967296}, {"4GiB", 4294967296}, {"4gb", 4294967296},
-               {"1.5g", 1610612736}, {"1t", 1099511627776}};
+  } cases[] = {{"0", 0},
+               {"123", 123},
+               {"123b", 123},
+               {"4k", 4096},
+               {"512m", 536870912},
+               {"4g", 4294967296},
+               {"4GiB", 4294967296},
+               {"4gb", 4294967296},
+               {"1.5g", 1610612736},
+               {"1t", 1099511627776}};
   for (const auto& c : cases) EXPECT_EQ(parse_size(c.in), c.out) << c.in;
-  for (const auto bad : {"", "g", "4x", "4 g", "-4g", "1.5", "1..5g", "1.g", "99999999999999999999t"})
+  for (const auto bad :
+       {"", "g", "4x", "4 g", "-4g", "1.5", "1..5g", "1.g", "99999999999999999999t"})
     EXPECT_FALSE(parse_size(bad)) << bad;
 }
 
