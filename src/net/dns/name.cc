@@ -183,7 +183,7 @@ std::optional<RdataShape> rdata_shape(Type type) {
 MessageWriter::MessageWriter(uint16_t id, uint16_t flags) {
   out_.be16(id);
   out_.be16(flags);
-  out_.zeros(8);
+  for (int section = 0; section < 4; ++section) out_.be16(0);  // counted up as records come
 }
 
 void MessageWriter::count(size_t at) {

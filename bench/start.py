@@ -1,0 +1,38 @@
+"""V3: warm starts beside cold ones. N14: how long a program inside waits for a refusal."""
+import statistics
+import time
+
+from report import at_most, faster
+
+WARM_STARTS, COLD_STARTS = 10, 5
+REFUSALS = 5
+
+
+def measure_starts(product):
+    warm, cold = [], []
+    for _ in range(COLD_STARTS):
+        for _ in range(WARM_STARTS // COLD_STARTS):
+            warm.append(product.first_output("builtin", "echo", "ready"))
+        cold.append(float(product.tool("cold_start", "builtin")))
+    ours = statistics.median(warm)
+    return [
+        at_most("V3", f"warm start, workspace mounted, to the first byte of output (median of {WARM_STARTS})", ours, "s", 0.7),
+        faster("V3", "warm start beside a boot of the same machine", ours, "s", statistics.median(cold), "no boot state", 5),
+    ]
+
+
+def measure_refusals(product):
+    """Each in a fresh sandbox, so the time has all of curl's own start in it."""
+    def seconds_until_refused(url):
+        script = f"echo begin; curl -sS {url} 2>/dev/null; echo end"
+        with product.running("builtin", "sh", "-c", script) as sandbox:
+            sandbox.wait_output()
+            begin = time.monotonic()
+            sandbox.wait_output()
+            return time.monotonic() - begin
+
+    rows = []
+    for what, url in (("name", "http://denied.example/"), ("address", "http://198.51.100.1/")):
+        seconds = statistics.median(seconds_until_refused(url) for _ in range(REFUSALS))
+        rows.append(at_most("N14", f"inside, until curl of a denied {what} has ended (median of {REFUSALS})", seconds, "s", 3))
+    return rows
