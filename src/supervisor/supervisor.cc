@@ -191,9 +191,10 @@ void Supervisor::send_orders() {
   // getrandom(2) does not fail for 32 bytes once the pool is initialised, which it was before any
   // login.
   if (::getrandom(orders.entropy.data(), orders.entropy.size(), 0) !=
-      static_cast<ssize_t>(orders.entropy.size()))
+          static_cast<ssize_t>(orders.entropy.size()) ||
+      ::getrandom(&orders.nonce, sizeof orders.nonce, 0) !=
+          static_cast<ssize_t>(sizeof orders.nonce))
     return end_because(Error{Code::kIo, "the host gave no randomness"});
-  (void)::getrandom(&orders.nonce, sizeof orders.nonce, 0);
   orders.hostname = spec_.name.substr(0, spec_.name.find('.'));
   channel::Network net;
   unsigned parts[6] = {};
