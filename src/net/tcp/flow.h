@@ -109,6 +109,7 @@ class Flow {
   uint8_t duplicate_acks_ = 0;   // in a row, received
   uint8_t duplicates_owed_ = 0;  // duplicate ACKs to send
   uint8_t backoff_ = 0;          // doublings of the retransmission timer
+  uint8_t unanswered_ = 0;       // expiries of that timer since the guest was heard
   uint8_t keepalives_ = 0;       // unanswered
   uint8_t challenges_ = 0;       // sent in the second that began at challenge_start_
 
@@ -131,7 +132,7 @@ class Flow {
   // Timers. deadline_ is the earliest of the three; the heap may hold an earlier one, which then
   // only wakes us.
   Instant ack_at_ = Instant::never(), resend_at_ = Instant::never(), life_at_ = Instant::never();
-  Instant last_heard_{}, last_data_{}, state_since_{}, waiting_since_{}, challenge_start_{};
+  Instant last_heard_{}, last_data_{}, state_since_{}, challenge_start_{};
   Instant heap_key_ = Instant::never();
   uint32_t heap_index_ = UINT32_MAX;
 

@@ -18,7 +18,8 @@ inline constexpr int kDuplicateAcks = 3;  // received in a row: resend (RFC 5681
 // Resending and probing.
 inline constexpr Duration kResendFirst = 200ms;
 inline constexpr Duration kResendLongest = 8s;
-inline constexpr Duration kSilence = 120s;  // nothing heard at all while something is unanswered
+inline constexpr int kUnanswered =
+    19;  // times with nothing heard at all: 0.2 + 0.4 + … + 6.4 + 14 × 8 s, two minutes
 
 // Challenge ACKs (RFC 5961, 7), per flow.
 inline constexpr int kChallenges = 10;

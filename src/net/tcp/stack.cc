@@ -119,7 +119,6 @@ void Stack::accept(Flow& flow) {
   if (flow.state_ != State::kDeciding) return;  // the guest gave up meanwhile; on_closed says so
   flow.snd_una_ = flow.snd_nxt_ = flow.snd_max_ = flow.iss_;
   flow.syn_wanted_ = true;
-  flow.waiting_since_ = now_;
   enter(flow, State::kSynReceived);
   want_output(flow);
 }
@@ -221,7 +220,6 @@ Flow* Stack::connect(const Tuple& tuple, Instant now) {
   if (flow == nullptr) return nullptr;
   flow->opened_by_us_ = flow->announced_ = flow->syn_wanted_ = true;
   flow->snd_una_ = flow->snd_nxt_ = flow->snd_max_ = flow->iss_;
-  flow->waiting_since_ = now;
   enter(*flow, State::kSynSent);
   want_output(*flow);
   return flow;

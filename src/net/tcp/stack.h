@@ -55,10 +55,10 @@
 //     duplicate ACKs: snd_nxt_ goes back to snd_una_ and may lead it by recovery_room_, one segment
 //     at first, growing with each ACK, so that a guest that was merely slow is not sent everything
 //     twice.
-//   * One timer resends and probes. It doubles from 200 ms to 8 s and gives up only when nothing at
-//   all was heard of the
-//     guest for two minutes. It does not run out while the wire is full: a paused VM is not a lost
-//     peer.
+//   * One timer resends and probes. It doubles from 200 ms to 8 s and gives up when it ran out 20
+//   times, about two minutes, with
+//     nothing at all heard of the guest. Expiries are counted, not time, and not while the wire is
+//     full: a VM that stood still together with this process is not a lost peer.
 //   * A probe (window or keep-alive) is an empty segment just left of the window; it draws an ACK
 //   and never exceeds a window.
 //   * Deadlines are lazy: moving a flow's deadline later costs nothing, the heap wakes us early

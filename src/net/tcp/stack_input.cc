@@ -165,7 +165,7 @@ void Stack::establish(Flow& flow) {
   flow.snd_una_ = flow.iss_ + 1;
   flow.snd_nxt_ = flow.snd_max_ = flow.snd_una_;
   flow.syn_wanted_ = false;
-  flow.backoff_ = 0;
+  flow.backoff_ = flow.unanswered_ = 0;
   flow.resend_at_ = Instant::never();
   enter(flow, flow.fin_wanted_ ? State::kFinWait1 : State::kEstablished);
   raise(flow, Flow::kEstablishedEvent);
@@ -279,7 +279,7 @@ void Stack::refuse_sequence(Flow& flow, const SegmentView& segment) {
   const bool probe = segment.seq + 1 == flow.rcv_nxt_;
   if (segment.length() == 0 && !probe) return challenge(flow);
   flow.last_heard_ = now_;
-  flow.keepalives_ = 0;
+  flow.keepalives_ = flow.unanswered_ = 0;
   acknowledge_now(flow);
   if (flow.state_ == State::kTimeWait && segment.has(flag::kFin)) {
     time_wait_.move_to_back(flow);
@@ -304,7 +304,7 @@ bool Stack::take_ack(Flow& flow, const SegmentView& segment) {
     return false;
   }
   flow.last_heard_ = now_;
-  flow.keepalives_ = 0;
+  flow.keepalives_ = flow.unanswered_ = 0;
   if (flow.state_ != State::kTimeWait) live_.move_to_back(flow);
 
   const bool newer = segment.ack > flow.snd_una_;
@@ -356,7 +356,6 @@ void Stack::take_new_ack(Flow& flow, Seq ack) {
 
 void Stack::restart_resend(Flow& flow) {
   flow.backoff_ = 0;
-  flow.waiting_since_ = now_;
   flow.resend_at_ = flow.flight() > 0 ? now_ + kResendFirst : Instant::never();
   rearm(flow);
 }

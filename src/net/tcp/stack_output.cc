@@ -149,7 +149,6 @@ bool Stack::send_data(Flow& flow) {
 void Stack::arm_resend(Flow& flow) {
   if (flow.resend_at_ != Instant::never()) return;
   if (flow.flight() == 0 && (wire_full_ || !next_segment(flow).pending)) return;
-  if (flow.backoff_ == 0) flow.waiting_since_ = now_;
   flow.resend_at_ = now_ + resend_delay(flow);
 }
 

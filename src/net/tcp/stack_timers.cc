@@ -33,12 +33,11 @@ void Stack::on_timer(Instant now) {
 void Stack::resend_timer(Flow& flow) {
   flow.resend_at_ = Instant::never();
   if (wire_full_) {  // what we sent may still lie in the wire: the guest owes no answer
-    flow.waiting_since_ = now_;
     flow.resend_at_ = now_ + resend_delay(flow);
     return;
   }
   const bool opening = flow.state_ < State::kEstablished;
-  if (!opening && now_ - std::max(flow.last_heard_, flow.waiting_since_) >= kSilence) {
+  if (!opening && flow.unanswered_ >= kUnanswered) {
     end(flow, Close::kTimeout, Reset::kSend);
     return;
   }
@@ -48,6 +47,7 @@ void Stack::resend_timer(Flow& flow) {
   } else if (!resend_or_probe(flow)) {
     return;
   }
+  ++flow.unanswered_;
   if (resend_delay(flow) < kResendLongest) ++flow.backoff_;
   flow.resend_at_ = now_ + resend_delay(flow);
   want_output(flow);
