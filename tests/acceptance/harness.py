@@ -4,12 +4,15 @@
 else is reachable from either, so a case can neither depend on nor touch a real network.
 """
 
+import ctypes
 import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -123,6 +126,15 @@ class Machine:
         """A Python program as root inside, its source on stdin."""
         return self.run("sudo python3 -", *flags, stdin=source.encode(), **kwargs)
 
+    def probe(self, source, *flags, **kwargs):
+        """The same with the helpers of guest_probe.py and the CA of the servers; the object that it reported, and the run."""
+        helpers = (pathlib.Path(__file__).parent / "guest_probe.py").read_text()
+        result = self.python(helpers + source, "-m", f"{self.dir}/ca.pem:/ca.pem:ro", *flags, **kwargs)
+        try:
+            return json.loads(result.out.splitlines()[-1]), result
+        except (ValueError, IndexError):
+            raise AssertionError(result) from None
+
     # --- what was seen outside --------------------------------------------------------------------------------------------
 
     def seen(self, **fields):
@@ -153,3 +165,93 @@ class Machine:
             if name.startswith("sandbox-") or name.startswith("qemu-system"):
                 found.setdefault(name, []).append(int(entry.name))
         return found
+
+
+class Running:
+    """A sandbox that runs `script` until it is told to stop; its processes by name."""
+
+    def __init__(self, machine, script="echo up; sleep 1000", *flags, name=None):
+        self.machine = machine
+        self.name = name or f"running-{os.getpid()}-{time.monotonic_ns() % 100000}"
+        self.before = {pid for pids in machine.processes().values() for pid in pids}
+        self.work = tempfile.TemporaryDirectory(dir=machine.dir)
+        self.process = machine.popen("run", "--no-tty", "--name", self.name, *flags, "builtin", "--", "sh", "-c", script,
+                                     cwd=self.work.name, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                     stderr=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline() == "up\n", self.process.communicate()
+        self.pids = {name: sorted(set(pids) - self.before) for name, pids in machine.processes().items()
+                     if set(pids) - self.before}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+        self.work.cleanup()
+
+    @property
+    def dir(self):
+        return self.machine.home / "run" / self.name
+
+    def gone(self, seconds=10):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            left = {n: p for n, p in self.alive().items() if p}
+            if not left:
+                return True
+            time.sleep(0.05)
+        return False
+
+    def alive(self):
+        return {name: [pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists() and _state(pid) != "Z"]
+                for name, pids in self.pids.items()}
+
+
+def _state(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return "gone"
+
+
+class Wire:
+    """Every IPv4 packet that the host namespace sends to the servers, as seen on their side of the cable."""
+
+    def __init__(self, machine):
+        self.socket = None
+        self.packets = []
+        thread = threading.Thread(target=self._open, args=(machine.world,))  # setns is of one thread
+        thread.start()
+        thread.join()
+        assert self.socket is not None
+
+    def _open(self, namespace):
+        with open(f"/run/netns/{namespace}") as f:
+            if ctypes.CDLL(None, use_errno=True).setns(f.fileno(), 0) != 0:
+                raise OSError(ctypes.get_errno(), "setns")
+        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0003))
+        self.socket.setblocking(False)
+
+    def seen(self):
+        """(protocol, destination, port) of what has come so far; port 0 where there is none."""
+        while True:
+            try:
+                packet, (_, kind, direction, *_) = self.socket.recvfrom(65536)
+            except BlockingIOError:
+                return self.packets
+            if direction == socket.PACKET_OUTGOING or kind != 0x0800:
+                continue
+            port = int.from_bytes(packet[22:24], "big") if packet[9] in (6, 17) else 0
+            self.packets.append((packet[9], socket.inet_ntoa(packet[16:20]), port))
+
+    def forget(self):
+        self.seen()
+        self.packets = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()

@@ -7,59 +7,11 @@ import re
 import signal
 import stat
 import subprocess
-import tempfile
 import time
 
 import pytest
 
-
-class Running:
-    """A sandbox that runs `script` until it is told to stop; its processes by name."""
-
-    def __init__(self, machine, script="echo up; sleep 1000", *flags, name=None):
-        self.machine = machine
-        self.name = name or f"running-{os.getpid()}-{time.monotonic_ns() % 100000}"
-        self.before = {pid for pids in machine.processes().values() for pid in pids}
-        self.work = tempfile.TemporaryDirectory(dir=machine.dir)
-        self.process = machine.popen("run", "--no-tty", "--name", self.name, *flags, "builtin", "--", "sh", "-c", script,
-                                     cwd=self.work.name, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                     stderr=subprocess.PIPE, text=True)
-        assert self.process.stdout.readline() == "up\n", self.process.communicate()
-        self.pids = {name: sorted(set(pids) - self.before) for name, pids in machine.processes().items()
-                     if set(pids) - self.before}
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
-        self.work.cleanup()
-
-    @property
-    def dir(self):
-        return self.machine.home / "run" / self.name
-
-    def gone(self, seconds=10):
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            left = {n: p for n, p in self.alive().items() if p}
-            if not left:
-                return True
-            time.sleep(0.05)
-        return False
-
-    def alive(self):
-        return {name: [pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists() and _state(pid) != "Z"]
-                for name, pids in self.pids.items()}
-
-
-def _state(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return "gone"
+from harness import Running
 
 
 def test_V1_each_sandbox_has_its_own_kernel_and_nothing_persists(machine):
