@@ -13,6 +13,7 @@
 #include "base/socket.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/denials.h"
 #include "cli/output.h"
 #include "cli/relay.h"
 #include "cli/share_args.h"
@@ -98,6 +99,18 @@ struct RunArgs {
   std::vector<std::string> command;
 };
 
+// An unknown flag, with the known one that it resembles.
+tl::unexpected<Error> unknown_flag(const CLI::App& app) {
+  const std::vector<std::string> extra = app.remaining();
+  const std::string word = extra.empty() ? "" : extra.front();
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : app.get_options())
+    if (!option->get_lnames().empty()) flags.push_back("--" + option->get_lnames().front());
+  const auto close = suggest(word, {flags.begin(), flags.end()});
+  return fail(Error{Code::kInvalid, fmt::format("run: unknown flag '{}'", word),
+                    close ? fmt::format("did you mean {}?", *close) : "sandbox run --help"});
+}
+
 // Everything before "--" is flags and the target, everything after it the command.
 Result<RunArgs> parse_args(std::vector<std::string> words) {
   RunArgs args;
@@ -134,8 +147,8 @@ Result<RunArgs> parse_args(std::vector<std::string> words) {
   try {
     std::reverse(words.begin(), words.end());
     app.parse(std::move(words));
-  } catch (const CLI::ExtrasError& error) {
-    return fail(Code::kInvalid, "{}", error.what());
+  } catch (const CLI::ExtrasError&) {
+    return unknown_flag(app);
   } catch (const CLI::ParseError& error) {
     return fail(Code::kInvalid, "{}", error.what());
   }
@@ -320,20 +333,29 @@ Result<ClaimedRun> claim(const Home& home, const RunArgs& args, std::string& nam
   return claim_unnamed_run(home, stem, name);
 }
 
-void print_policy_log(const std::string& run_dir) {
-  const auto read = audit::read_log(run_dir + "/audit", {}, [](const audit::LogEntry& entry) {
-    if (entry.record.verdict != audit::Outcome::kNone)
+// The whole log on request; else what was refused, in a line, and how to allow it.
+void print_decisions(const std::string& run_dir, const std::string& name, bool whole) {
+  Denials denials;
+  const auto read = audit::read_log(run_dir + "/audit", {}, [&](const audit::LogEntry& entry) {
+    if (whole && entry.record.verdict != audit::Outcome::kNone)
       fmt::print(stderr, "{}\n", audit::short_line(entry.record));
+    denials.add(entry.record);
     return true;
   });
-  if (!read) print_error(read.error());
+  if (!read && whole) return print_error(read.error());
+  if (denials.empty() || whole) return;
+  const std::string log = fmt::format("sandbox policy log {}", name);
+  const std::string flag = denials.flag();
+  print_error(Error{
+      Code::kPermission, denials.summary(),
+      flag.empty() ? log : fmt::format("allow it with {}; everything decided: {}", flag, log)});
 }
 
 int finish(Result<RelayResult> result, Started started, const RunArgs& args,
-           const std::string& run_dir) {
+           const std::string& run_dir, const std::string& name) {
   started.connection.reset();  // the supervisor ends the sandbox and puts everything away
   wait_for(started.supervisor);
-  if (args.show_policy_log) print_policy_log(run_dir);
+  print_decisions(run_dir, name, args.show_policy_log);
   if (!result) return fail_with(result.error(), kSandboxFailed);
   if (result->timed_out) {
     print_note(fmt::format("the command was ended after {}", args.timeout));
@@ -375,7 +397,8 @@ int run_command(std::vector<std::string> words) {
   log::trace("supervisor spawned");
   auto result = relay_command(started->connection, prepared->exec, prepared->timeout);
   log::trace("command ended");
-  const int status = finish(std::move(result), std::move(*started), *args, run->dir);
+  const int status =
+      finish(std::move(result), std::move(*started), *args, run->dir, prepared->spec.name);
   log::trace("sandbox ended");
   return status;
 }

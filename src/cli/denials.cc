@@ -1,0 +1,59 @@
+#include "cli/denials.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "policy/reason.h"
+
+namespace sandbox::cli {
+
+namespace {
+
+constexpr size_t kShown = 3;
+
+// What the user would have to name. An address that no name led to is better allowed by its name,
+// so it proposes none.
+std::string proposal(const audit::Record& record) {
+  if (record.reason != policy::text(policy::Reason::kNoAllowRule)) return {};
+  if (record.proto == "dns") return record.names.empty() ? std::string() : record.names.front();
+  if (record.proto == "udp") return {};
+  return record.names.empty() ? std::string() : record.names.front();
+}
+
+std::string target_of(const audit::Record& record) {
+  const std::string where = record.destination();
+  if (record.proto == "dns" || record.proto == "icmp" || record.port == 0) return where;
+  return fmt::format("{} {}:{}", record.proto, where, record.port);
+}
+
+}  // namespace
+
+void Denials::add(const audit::Record& record) {
+  if (record.verdict != audit::Outcome::kDeny) return;
+  Entry entry{target_of(record), record.reason, record.text, proposal(record)};
+  if (entry.target.empty()) return;
+  const bool known = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& other) {
+    return other.target == entry.target && other.reason == entry.reason;
+  });
+  if (!known) entries_.push_back(std::move(entry));
+}
+
+std::string Denials::summary() const {
+  std::string out = "denied: ";
+  for (size_t i = 0; i < std::min(entries_.size(), kShown); ++i) {
+    const Entry& entry = entries_[i];
+    out += fmt::format("{}{} ({}{}{})", i == 0 ? "" : ", ", entry.target, entry.reason,
+                       entry.text.empty() ? "" : ": ", entry.text);
+  }
+  if (entries_.size() > kShown) out += fmt::format(" and {} more", entries_.size() - kShown);
+  return out;
+}
+
+std::string Denials::flag() const {
+  for (const Entry& entry : entries_)
+    if (!entry.allow.empty()) return fmt::format("--allow {}", entry.allow);
+  return {};
+}
+
+}  // namespace sandbox::cli
