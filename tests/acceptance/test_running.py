@@ -260,3 +260,40 @@ reboot -f 2>&1 | head -1; echo still here
     assert "still here" in result.out, result
     assert "sentry" not in result.out, result
     assert result.status == 0
+
+
+def test_C1_a_timeout_ends_the_command_with_124(machine):
+    result = machine.run("echo up; sleep 100", "--timeout", "3s")
+    assert result.status == 124 and result.out == "up\n" and "was ended after 3s" in result.err, result
+    assert result.seconds < 30
+
+
+def test_C1_a_wrong_command_line_is_2_and_names_the_word(machine):
+    for words, said in [
+        (["run", "--alow", "x", "builtin"], "did you mean --allow?"),
+        (["run", "builtin", "ls"], "put the command after '--'"),
+        (["run", "--allow", "a.*.b", "builtin"], "character '*' at position 3"),
+        (["run", "--memory", "lots", "builtin"], "--memory lots"),
+        (["run", "--cpus", "0", "builtin"], "--cpus 0"),
+        (["run", "--timeout", "soon", "builtin"], "--timeout soon"),
+        (["run", "-m", "/etc:/usr", "builtin"], "cannot be covered"),
+        (["run", "--name", "Not/Ok", "builtin"], "only a-z 0-9"),
+        (["docter"], "did you mean: sandbox doctor"),
+    ]:
+        result = machine.sandbox(*words, cwd=machine.dir)
+        assert result.status == 2 and said in result.err, (words, result)
+
+
+def test_C1_a_denial_is_told_with_the_flag_that_allows_it(machine):
+    denied = machine.run("curl -s -m 5 http://good.test/")
+    assert "denied: good.test (no-allow-rule)" in denied.err, denied
+    flag = re.search(r"allow it with (--allow \S+);", denied.err).group(1).split()
+    control = machine.run("curl -s -m 5 http://good.test/", *flag)
+    assert control.out == "hello from good.test\n" and "denied:" not in control.err, control
+
+
+def test_C7_variables_user_and_directory(machine):
+    result = machine.run("echo $A-$B-$C; id -u; pwd", "-e", "A=1 2", "-e", "B", "-e", "C=", "-u", "root", env={"B": "from outside"})
+    assert result.out.splitlines()[:2] == ["1 2-from outside-", "0"], result
+    unknown = machine.run("true", "-u", "nobody-here")
+    assert unknown.status == 126 and "nobody-here" in unknown.err, unknown
