@@ -1,5 +1,6 @@
 """Contract rows N1 to N16: the network boundary. Every probe is made as root inside, and each refusal has its control."""
 
+import calendar
 import json
 import os
 import pathlib
@@ -143,7 +144,8 @@ report(**{f"{sni} {port}": timed(tls, "50.50.50.10", sni, port) for port in (443
             assert "alert" in said.lower() and seconds < 3, (sni, port, run)
     arrived = machine.seen(server="http")
     assert sorted((e["host"], e["port"]) for e in arrived) == [("good.test", 22), ("good.test", 443), ("good.test", 8443)]
-    records = [r for r in machine.decisions(name) if r.get("proto") == "tls"]
+    # Where no name was shown, the record is of the connection: proto tcp.
+    records = [r for r in machine.decisions(name) if r.get("proto") == "tls" or r.get("reason") == "sni-denied"]
     assert {(r.get("sni"), r.get("verdict"), r.get("reason")) for r in records} == {
         ("good.test", "allow", "allow-rule"), ("sibling.test", "deny", "sni-denied"), ("other.test", "deny", "sni-denied"),
         (None, "deny", "sni-denied")}, json.dumps(records, indent=1)
@@ -183,12 +185,12 @@ def test_N7_deny_comes_before_allow_for_every_name_of_an_address(machine):
     probe = """
 dns("good.test")
 report(sneaky=attempt(dns, "sneaky.good.test"), alias=attempt(dns, "alias.good.test"), denied=attempt(dns, "denied.test"),
-       web=attempt(http, "50.50.50.10", ["good.test"]), raw=attempt(tcp, "50.50.50.10", 7, b"x"))
+       web=attempt(http, "50.50.50.10", ["good.test"]), raw=attempt(tcp, "50.50.50.10", 7, b"x\\n"))
 """
     zone = ["--allow", "*.good.test"]
     seen, run = machine.probe(probe, *zone, "--deny", "denied.test")
     assert seen["sneaky"] == [5, []] and seen["denied"] == [5, []], run  # an alias that leads through a denied name
-    assert seen["alias"] == [0, ["50.50.50.10"]] and seen["web"][0][0] == 200 and seen["raw"] == "x", run
+    assert seen["alias"] == [0, ["50.50.50.10"]] and seen["web"][0][0] == 200 and seen["raw"] == "x\n", run
     control, run = machine.probe(probe, *zone)
     assert control["sneaky"] == [0, ["50.50.50.10"]] and control["web"][0][0] == 200, run
     # Two names share an address: one denied by name, then the address denied itself.
@@ -214,7 +216,7 @@ report(before=timed(tcp, "10.99.0.10", 80), name=timed(dns, "private.test"), too
     seen, run = machine.probe(probe, "--allow", "private.test", "--allow", "api.corp.test", "--name", name)
     assert seen["name"][0] == [5, []] and seen["tool"] == "", run
     assert machine.seen(server="http") == []
-    (refusal,) = [r for r in machine.decisions(name) if r.get("reason") == "rebinding" and "private.test" in r["names"]]
+    refusal = next(r for r in machine.decisions(name) if r.get("reason") == "rebinding" and "private.test" in r["names"])
     assert refusal["address"] == "10.99.0.10" and "--allow private.test@10.99.0.10" in refusal["text"], refusal
     seen, run = machine.probe(probe, "--allow", "private.test@10.99.0.0/24", "--allow", "api.corp.test", "--name", name)
     assert seen["before"][0] == seen["neighbour"][0] == "ECONNREFUSED", run
@@ -289,3 +291,232 @@ report(first=first, second=second, third=third, fourth=fourth, lookup=sh("curl -
         assert refused["good"] == "HTTP/1.1 200 OK", (stage, run)  # the control, each time
     assert "hello" not in seen["lookup"] + seen["hosts"], run
     assert went <= {(17, "50.50.50.53", 53), (6, "50.50.50.10", 80), (6, "50.50.50.10", 443)}, went
+
+
+def test_N8_no_other_way_out_by_name_service_or_datagram(machine):
+    """Servers that would answer: each is first asked from the host, as the control."""
+    asks = {"udp 53": "udp('50.50.50.10', 53)", "dns udp": "dns('good.test', server='50.50.50.53')",
+            "dns tcp": "dns('good.test', server='50.50.50.53', tcp=True)", "dot": "tcp('50.50.50.10', 853, b'x\\n')",
+            "mdns": "udp('50.50.50.10', 5353)", "quic": "udp('50.50.50.10', 443)", "udp 7": "udp('50.50.50.10', 7)"}
+    entries = ", ".join(f"{key!r}: timed(lambda: {call})" for key, call in asks.items())
+    helpers = (pathlib.Path(__file__).parent / "guest_probe.py").read_text()
+    control = machine.in_host(["/usr/bin/python3", "-c", helpers + f"report(**{{{entries}}})"], capture_output=True, text=True)
+    outside = json.loads(control.stdout)
+    assert outside["dns udp"][0] == outside["dns tcp"][0] == [0, ["50.50.50.10"]] and outside["dot"][0] == "x\n", outside
+    assert all(outside[key][0] == 1 for key in ("udp 53", "mdns", "quic", "udp 7")), outside
+
+    probe = f"""
+asks = {{{entries}}}
+before = attempt(tls, "50.50.50.10", "good.test")
+dns("good.test")
+asks_after = {{{entries}}}
+grease, ech = hello_with(0x2a2a, b"x"), hello_with(0xfe0d, b"\\0" * 32)
+report(asks=asks, after=asks_after, before=before, doh=attempt(tls, "50.50.50.10", "50.50.50.10"), doh_unnamed=attempt(tls, "50.50.50.10", None),
+       doh_other=attempt(tls, "50.50.50.53", None), ech=timed(tls, "50.50.50.10", "good.test", 443, ech),
+       grease=timed(tls, "50.50.50.10", "good.test", 443, grease), good=attempt(tls, "50.50.50.10", "good.test"),
+       permitted=attempt(udp, "50.50.50.10", 7), aaaa=dns("good.test", 28), https=dns("good.test", 65),
+       own=attempt(dns, "good.test", tcp=True))
+"""
+    name = f"n8-{os.getpid()}"
+    machine.forget()
+    with Wire(machine) as wire:
+        # Rules that name the address and every port do not open these either.
+        seen, run = machine.probe(probe, *PERMITTED, "--allow", "50.50.50.53", "--allow", "udp/50.50.50.53", "--name", name)
+        went = set(wire.seen())
+    for key in ("udp 53", "dns udp", "dns tcp", "dot", "mdns", "quic"):
+        for said, seconds in (seen["asks"][key], seen["after"][key]):
+            assert said == ("ECONNREFUSED" if key in ("dns tcp", "dot", "quic") else "EHOSTUNREACH") and seconds < 1, (key, run)
+    assert seen["before"] == "ECONNREFUSED" and seen["good"] == "HTTP/1.1 200 OK", run
+    assert "alert" in seen["doh"].lower() and "alert" in seen["doh_unnamed"].lower(), run
+    assert seen["doh_other"] == "ECONNREFUSED", run  # allowed, nobody listens: the upstream's own answer
+    assert "access denied" in seen["ech"][0].lower() and seen["ech"][1] < 3, run
+    # The control: a hello that was changed in the same way reaches the server, which notices at the end of the handshake.
+    assert seen["grease"][0] != "HTTP/1.1 200 OK" and "access denied" not in seen["grease"][0].lower(), run
+    assert seen["permitted"] == 1 and seen["own"] == [0, ["50.50.50.10"]], run
+    assert seen["aaaa"] == [0, []] and seen["https"][1] == [], run
+    reasons = {(r.get("proto"), r.get("port"), r.get("reason")) for r in machine.decisions(name) if r.get("verdict") == "deny"}
+    assert {("udp", 443, "quic"), ("tls", 443, "ech")} <= reasons, reasons
+    assert went == {(17, "50.50.50.53", 53), (6, "50.50.50.10", 443), (6, "50.50.50.53", 443), (17, "50.50.50.10", 7)}, went
+
+
+def test_N8_frames_that_are_not_the_guests_own_plain_packets_go_nowhere(machine):
+    """Each frame carries a datagram of its own size to the one permitted port, so the server's log says which arrived."""
+    probe = """
+GOOD = "50.50.50.10"
+dns("good.test")
+frames = Frames()
+sent = {}
+def datagram(size, source=GUEST):
+    return udp_bytes(source, GOOD, 7, b"d" * size)
+def send(what, size, payload, **how):
+    sent[what] = size
+    frames.send(payload, **how)
+other_mac = bytes.fromhex("525400abcdef")
+# Permitted: the machinery works, alone, as ordered fragments and in any order.
+send("plain", 101, ipv4(GOOD, datagram(101)))
+whole = datagram(1200)
+sent["fragments"] = 1200
+for at in (800, 0, 400):
+    part = whole[at:at + 400] if at < 800 else whole[at:]
+    frames.send(ipv4(GOOD, part, ident=9, fragment=at // 8 | (0x2000 if at < 800 else 0)))
+# Refused.
+send("options", 102, ipv4(GOOD, datagram(102), options=b"\\x07\\x07\\x04" + b"\\0" * 5))
+send("source route", 103, ipv4(GOOD, datagram(103), options=b"\\x83\\x07\\x04" + socket.inet_aton("50.50.50.11") + b"\\0"))
+send("source address", 104, ipv4(GOOD, datagram(104, "192.0.0.3"), source="192.0.0.3"))
+send("source outside", 105, ipv4(GOOD, datagram(105, "50.50.50.1"), source="50.50.50.1"))
+send("source mac", 106, ipv4(GOOD, datagram(106)), source=other_mac)
+send("destination mac", 107, ipv4(GOOD, datagram(107)), to=other_mac)
+send("vlan", 108, ipv4(GOOD, datagram(108)), tag=bytes.fromhex("81000005"))
+send("double vlan", 109, ipv4(GOOD, datagram(109)), tag=bytes.fromhex("88a800058100000a"))
+sent["overlap"] = 1300
+overlapping = datagram(1300)
+for at, end in ((0, 808), (800, 1308)):
+    frames.send(ipv4(GOOD, overlapping[at:end], ident=10, fragment=at // 8 | (0x2000 if end < 1308 else 0)))
+sent["unfinished"] = 1400
+frames.send(ipv4(GOOD, datagram(1400)[:800], ident=11, fragment=0x2000))
+syn = syn_bytes(GUEST, GOOD, 80)
+frames.send(ipv4(GOOD, syn[:8], 6, ident=12, fragment=0x2000))
+frames.send(ipv4(GOOD, syn[8:], 6, ident=12, fragment=1))
+frames.send(ipv4(GOOD, b"\\0" * 64, 47, ident=13))  # GRE
+frames.send(ipv4(GOOD, b"\\0" * 64, 132, ident=14))  # SCTP
+v6 = bytes.fromhex("6000000000081140fe800000000000005054fffe000001" + "00" + "00000000000000000000ffff3232320a")
+frames.send(v6 + udp_bytes(GUEST, GOOD, 7, b""), kind=0x86dd)
+frames.send(b"\\0" * 60, kind=0x88cc)
+# Claims on the gateway's address and on a stranger's.
+arp = struct.pack(">HHBBH", 1, 0x0800, 6, 4, 2)
+for claimed in (GATEWAY, "192.0.0.4"):
+    frames.send(arp + frames.mac + socket.inet_aton(claimed) + frames.gateway + socket.inet_aton(GATEWAY), kind=0x0806)
+# A second address, by the guest's own stack.
+subprocess.run("ip addr add 192.0.0.4/29 dev eth0; sysctl -qw net.ipv6.conf.all.disable_ipv6=0", shell=True, stderr=subprocess.DEVNULL)
+second = [attempt(udp, GOOD, 7, b"e" * 110, ("192.0.0.4", 0)), attempt(udp, GOOD, 7, b"e" * 111, (GUEST, 0))]
+def six():
+    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as s:
+        s.settimeout(5)
+        s.connect(("2001:db8::1", 80))
+try:
+    ipv6 = attempt(six)
+except Exception as e:
+    ipv6 = str(e)
+report(sent=sent, second=second, ipv6=ipv6, still=attempt(http, GOOD, ["good.test"]))
+"""
+    machine.forget()
+    name = f"frames-{os.getpid()}"
+    with Wire(machine) as wire:
+        seen, run = machine.probe(probe, *PERMITTED, "--name", name)
+        went = wire.seen()
+    arrived = sorted(e["size"] for e in machine.seen(server="udp-echo"))
+    assert arrived == sorted([seen["sent"]["plain"], seen["sent"]["fragments"], 111]), (arrived, run)
+    assert seen["second"] == ["timeout", 111], run
+    assert seen["ipv6"] in ("ENETUNREACH", "EADDRNOTAVAIL", "EAFNOSUPPORT", "EHOSTUNREACH", "timeout"), run
+    assert seen["still"] == [[200, "hello from good.test\n"]], run  # nobody took the gateway's place
+    assert {p for p in went if p[0] != 17} == {(6, "50.50.50.10", 80)}, set(went)
+    notes = " ".join(r["text"] for r in machine.decisions(name) if r.get("kind") == "note")
+    for kind in ("ip-options", "ip-source", "source-mac", "destination-mac", "vlan", "fragment-overlap", "tcp-fragment", "protocol",
+                 "ipv6", "frame-type", "arp-claim"):
+        assert f"({kind}" in notes, (kind, notes)
+
+
+def test_N14_a_denial_is_readable_and_at_once_whatever_asks(machine):
+    probe = """
+def sh(script):
+    run = subprocess.run(["sh", "-c", script], capture_output=True, text=True)
+    return [run.returncode, run.stdout + run.stderr]
+dns("good.test")
+# The first run of a program is its load from disk; what is measured is the denial.
+sh("curl --version; git --version; python3 -c 'import urllib.request, ssl'")
+repo = "deb [trusted=yes] http://other.test/debian stable main"
+open("/tmp/sources.list", "w").write(repo + "\\n")
+apt = "apt-get -o Dir::Etc::sourcelist=/tmp/sources.list -o Dir::Etc::sourceparts=/nonexistent -o APT::Get::List-Cleanup=0 update"
+report(
+    curl=timed(sh, "curl -sS http://other.test/"), curl_tls=timed(sh, "curl -sS https://other.test/"), curl_address=timed(sh, "curl -sS http://50.50.50.11/"),
+    git=timed(sh, "git ls-remote https://other.test/x.git"), apt=timed(sh, apt),
+    python=timed(sh, "python3 -c 'import urllib.request; urllib.request.urlopen(\\"http://other.test/\\")' 2>&1 | tail -1"),
+    glibc=timed(sh, "getent ahosts other.test"),
+    curl_sni=timed(sh, "curl -sS --cacert /ca.pem --resolve sibling.test:443:50.50.50.10 https://sibling.test/"),
+    git_sni=timed(sh, "git -c http.sslCAInfo=/ca.pem -c http.curloptResolve=sibling.test:443:50.50.50.10 ls-remote https://sibling.test/x.git"),
+    python_sni=timed(attempt, tls, "50.50.50.10", "sibling.test"),
+    forbidden=timed(sh, "curl -sS -i -H 'Host: sibling.test' http://50.50.50.10/"),
+    denied_by_rule=timed(sh, "curl -sS -i -H 'Host: www.good.test' http://50.50.50.10/"),
+    allowed=timed(sh, "curl -sS --cacert /ca.pem https://good.test/"),
+    dns_text=dns_text(query("other.test")))
+"""
+    helper = """
+def dns_text(q):
+    q = q[:11] + b"\\1" + q[12:] + b"\\0" + struct.pack(">HHIH", 41, 1232, 0, 0)  # with EDNS
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.settimeout(3)
+        s.sendto(q, (GATEWAY, 53))
+        return s.recv(4096).decode("latin-1")
+"""
+    seen, run = machine.probe(helper + probe, "--allow", "good.test", "--allow", "*.good.test", "--deny", "www.good.test")
+    slow = {tool: seconds for tool, (_, seconds) in ((t, v) for t, v in seen.items() if t != "dns_text") if seconds >= 3}
+    assert not slow, (slow, run)
+    said = {tool: value[0] for tool, value in seen.items()}
+    assert said["allowed"] == [0, "hello from good.test\n"], run  # the control
+    assert said["curl"][0] == 6 and said["curl_tls"][0] == 6 and "Could not resolve host" in said["curl"][1], run
+    assert said["curl_address"][0] == 7 and "other.test" not in said["curl_address"][1], run
+    assert said["git"][0] == 128 and "Could not resolve host" in said["git"][1], run
+    assert "other.test" in said["apt"][1] and re.search("Temporary failure resolving|Could not resolve|Something wicked", said["apt"][1]), run
+    assert "URLError" in said["python"][1], run
+    assert said["glibc"][0] == 2, run
+    for tool in ("curl_sni", "git_sni"):
+        assert said[tool][0] in (35, 128) and "alert access denied" in said[tool][1], (tool, run)
+    assert "ACCESS_DENIED" in said["python_sni"].upper().replace(" ", "_"), run
+    assert said["forbidden"][1].startswith("HTTP/1.1 403"), run
+    assert "sibling.test" in said["forbidden"][1] and "sandbox run --allow sibling.test:80" in said["forbidden"][1], run
+    assert said["denied_by_rule"][1].startswith("HTTP/1.1 403") and "by rule 'www.good.test'" in said["denied_by_rule"][1], run
+    assert "other.test is refused (no-allow-rule)" in seen["dns_text"], run  # the extended error's text
+
+
+def test_N16_every_decision_is_in_the_log_with_all_that_led_to_it(machine):
+    probe = """
+dns("good.test")
+results = [attempt(dns, "other.test"), attempt(dns, "www.good.test"), attempt(dns, "private.test"), attempt(tcp, "50.50.50.11", 80), attempt(udp, "50.50.50.10", 7),
+           attempt(udp, "50.50.50.10", 9), attempt(udp, "50.50.50.10", 443), attempt(tls, "50.50.50.10", "good.test"),
+           attempt(tls, "50.50.50.10", "sibling.test"), attempt(http, "50.50.50.10", ["good.test", "sibling.test"]),
+           subprocess.run(["ping", "-c1", "-W1", "50.50.50.11"], capture_output=True).returncode,
+           subprocess.run(["ping", "-c1", "-W1", "50.50.50.10"], capture_output=True).returncode]
+report(results=results)
+"""
+    name = f"n16-{os.getpid()}"
+    begin = time.time()
+    seen, run = machine.probe(probe, *PERMITTED, "--allow", "private.test", "--deny", "www.good.test", "--name", name)
+    end = time.time()
+    records = machine.decisions(name)
+    decisions = [r for r in records if r.get("verdict")]
+
+    def line(r):
+        return (r["proto"], r.get("address"), r.get("port"), r["verdict"], r["reason"], r.get("rule"), tuple(r.get("names", [])),
+                r.get("sni") or r.get("host"))
+
+    good = ("good.test",)
+    expected = {
+        ("dns", None, None, "allow", "allow-rule", "good.test", good, None),
+        ("dns", None, None, "deny", "no-allow-rule", None, ("other.test",), None),
+        ("dns", None, None, "deny", "deny-rule", "www.good.test", ("www.good.test",), None),
+        ("dns", "10.99.0.10", None, "deny", "rebinding", "private.test", ("private.test",), None),
+        ("tcp", "50.50.50.11", 80, "deny", "unresolved-address", None, (), None),
+        ("udp", "50.50.50.10", 7, "allow", "allow-rule", "udp/good.test:7", good, None),
+        ("udp", "50.50.50.10", 9, "deny", "no-allow-rule", None, good, None),
+        ("udp", "50.50.50.10", 443, "deny", "quic", None, good, None),
+        ("tcp", "50.50.50.10", 443, "allow", "allow-rule", "good.test", good, None),
+        ("tls", "50.50.50.10", 443, "allow", "allow-rule", "good.test", good, "good.test"),
+        ("tls", "50.50.50.10", 443, "deny", "sni-denied", None, good, "sibling.test"),
+        ("http", "50.50.50.10", 80, "allow", "allow-rule", "good.test", good, "good.test"),
+        ("http", "50.50.50.10", 80, "deny", "host-denied", None, good, "sibling.test"),
+        ("icmp", "50.50.50.11", None, "deny", "unresolved-address", None, (), None),
+        ("icmp", "50.50.50.10", None, "allow", "allow-rule", "good.test", good, None),
+    }
+    lines = {line(r) for r in decisions}
+    assert expected <= lines, (expected - lines, lines - expected, run)
+    assert lines - expected <= {
+        ("tcp", "50.50.50.10", 80, "allow", "allow-rule", "good.test", good, None),
+        ("dns", None, None, "allow", "allow-rule", "private.test", ("private.test",), None),  # the question, before its answer came
+    }, lines - expected
+    for r in records:
+        seconds = calendar.timegm(time.strptime(r["time"][:19], "%Y-%m-%dT%H:%M:%S"))
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z", r["time"]) and begin - 1 <= seconds <= end, r
+    assert [r["seq"] for r in records] == list(range(1, len(records) + 1))
+    assert {r["source"] for r in decisions} == {"gateway"}
+    closes = [r for r in records if r.get("kind") == "close" and r.get("port") == 443]
+    assert closes and all(r["bytes"]["out"] > 0 for r in closes if r["bytes"]["in"] > 0), closes

@@ -152,9 +152,15 @@ class TcpServer(socketserver.ThreadingTCPServer):
     daemon_threads = True
     request_queue_size = 128
 
+    def handle_error(self, *_):
+        pass  # clients that reset are part of most cases
+
 
 class HttpServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
+
+    def handle_error(self, *_):
+        pass
 
 
 def start(server, log):
