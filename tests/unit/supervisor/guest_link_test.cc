@@ -1,4 +1,5 @@
-// The supervisor between a guest and a client, both played by the test over real sockets on a loop that is stepped by hand.
+// The supervisor between a guest and a client, both played by the test over real sockets on a loop
+// that is stepped by hand.
 #include "supervisor/guest_link.h"
 
 #include <gtest/gtest.h>
@@ -58,7 +59,8 @@ class GuestLinkTest : public ::testing::Test {
     events.ready = [this](const channel::Ready&) { ready_ = true; };
     events.failed = [this](Error why) { failure_ = std::move(why); };
     events.client_gone = [this] { client_gone_ = true; };
-    link_ = std::make_unique<GuestLink>(*loop_, std::move(guest.first), std::move(client.first), events);
+    link_ = std::make_unique<GuestLink>(*loop_, std::move(guest.first), std::move(client.first),
+                                        events);
     ASSERT_TRUE(link_->start());
   }
   void step() {
@@ -99,7 +101,8 @@ TEST_F(GuestLinkTest, ForwardsBothWaysUnderTheOtherSidesNumber) {
   EXPECT_EQ(exec->stream, 1U);
   guest_->send({1, FrameType::kStarted, 0, {}});
   guest_->send(channel::data_frame(1, Pipe::kStdout, as_bytes("hi")));
-  guest_->send({1, FrameType::kExit, 0, encode(channel::Exit{.code = 3, .signal = 0, .error = ""})});
+  guest_->send(
+      {1, FrameType::kExit, 0, encode(channel::Exit{.code = 3, .signal = 0, .error = ""})});
   step();
   EXPECT_EQ(client_->take()->type, FrameType::kStarted);
   const auto data = client_->take();
@@ -122,9 +125,10 @@ TEST_F(GuestLinkTest, AWrongNonceFailsTheSandbox) {
 
 TEST_F(GuestLinkTest, WhatTheGuestMayNotSayFailsTheSandbox) {
   const Frame forbidden[] = {
-      {9, FrameType::kStarted, 0, {}},                                  // a stream nobody opened
-      {0, FrameType::kShutdown, 0, {}},                                 // the host's word
-      channel::data_frame(1, Pipe::kStdout, as_bytes("early"), false),  // before kStarted, nothing open
+      {9, FrameType::kStarted, 0, {}},   // a stream nobody opened
+      {0, FrameType::kShutdown, 0, {}},  // the host's word
+      channel::data_frame(1, Pipe::kStdout, as_bytes("early"),
+                          false),  // before kStarted, nothing open
   };
   for (const Frame& frame : forbidden) {
     SetUp();
