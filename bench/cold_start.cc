@@ -6,12 +6,14 @@
 // is what a warm start has as well and what would only make this one slower: looking up image and
 // kernel, making the initramfs, the helper processes, the workspace. So the ratio errs against us.
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 
@@ -46,11 +48,16 @@ Result<std::pair<Ends, Wires>> make_wires() {
   Wires theirs;
   for (const auto& [near_end, far_end] :
        {std::pair{&ours.network, &theirs.network}, std::pair{&ours.ctl, &theirs.ctl},
-        std::pair{&ours.fs, &theirs.fs}, std::pair{&ours.console, &theirs.console}}) {
+        std::pair{&ours.fs, &theirs.fs}}) {
     ASSIGN(auto pair, socket_pair(SocketKind::kStream));
     *near_end = std::move(pair.first);
     *far_end = std::move(pair.second);
   }
+  int console[2];
+  if (::pipe2(console, O_CLOEXEC) < 0) return fail_errno(errno, "pipe2");
+  ours.console = Fd(console[0]);
+  theirs.console = Fd(console[1]);
+  TRY(set_nonblocking(ours.console.get(), true));
   return std::pair{std::move(ours), std::move(theirs)};
 }
 
@@ -68,7 +75,7 @@ class Conversation {
       if (::poll(watch, 2, 1000) <= 0) continue;
       std::array<uint8_t, 65536> buffer;
       if (watch[1].revents != 0)
-        (void)::recv(ends_.console.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+        while (::read(ends_.console.get(), buffer.data(), buffer.size()) > 0) continue;
       if (watch[0].revents == 0) continue;
       const ssize_t n = ::recv(ends_.ctl.get(), buffer.data(), buffer.size(), 0);
       if (n <= 0) return fail(Code::kUnavailable, "the machine ended");
