@@ -69,8 +69,9 @@ TEST_F(ShareArgsTest, MountsCarryModeAndKind) {
   ASSERT_TRUE(shares) << shares.error().message;
   ASSERT_EQ(shares->list.size(), 3U);
   for (const ShareSpec& share : shares->list) {
-    if (share.guest_path == "/x/one") EXPECT_TRUE(share.read_only && share.single_file);
-    if (share.guest_path == "/y") EXPECT_FALSE(share.read_only || share.single_file);
+    const bool is_file = share.guest_path == "/x/one";
+    EXPECT_EQ(share.single_file, is_file) << share.guest_path;
+    EXPECT_EQ(share.read_only, is_file) << share.guest_path;
   }
 }
 
