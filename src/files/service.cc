@@ -14,6 +14,13 @@ constexpr size_t kReadSize = 256U << 10;
 // request.
 constexpr size_t kReservedFds = 64;
 
+// Whoever notices first that the machine has gone, reading or writing: it is the ordinary end.
+Error port_error(int number) {
+  if (number == EPIPE || number == ECONNRESET)
+    return Error{Code::kCancelled, "the file port was closed"};
+  return errno_error(number, "the file port");
+}
+
 }  // namespace
 
 Service::Service(EventLoop& loop, Fd port)
@@ -91,11 +98,7 @@ bool Service::read_port() {
     return true;
   }
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-  if (n == 0) {
-    end(Error{Code::kCancelled, "the file port was closed"});
-  } else {
-    end(errno_error(errno, "reading the file port"));
-  }
+  end(port_error(n == 0 ? EPIPE : errno));
   return false;
 }
 
@@ -143,7 +146,7 @@ void Service::flush() {
     const ssize_t n = ::write(port_.get(), out_.data() + sent_, out_.size() - sent_);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return;
-    if (n < 0) return end(errno_error(errno, "writing to the file port"));
+    if (n < 0) return end(port_error(errno));
     sent_ += static_cast<size_t>(n);
   }
   out_.clear();
