@@ -6,7 +6,7 @@ text of the error. `timed` adds how long it took.
 
 import errno
 import json
-import os
+import os  # noqa: F401, for the probes
 import socket
 import ssl
 import struct

@@ -6,7 +6,6 @@ import pathlib
 import re
 import signal
 import stat
-import subprocess
 import time
 
 import pytest
