@@ -40,7 +40,8 @@ TEST(Qcow2, FirstLevelTableGrowsWithTheDisk) {
                                                   {uint64_t{512} << 20, 1},
                                                   {(uint64_t{512} << 20) + 512, 2},
                                                   {uint64_t{4} << 40, 8192}}) {
-    ByteReader in(empty_qcow2(bytes));
+    const Bytes header = empty_qcow2(bytes);
+    ByteReader in(header);
     in.skip(36);
     EXPECT_EQ(in.be32(), entries) << bytes;
   }
