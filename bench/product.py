@@ -18,14 +18,6 @@ class Product:
         self.environment = {**os.environ, "SANDBOX_HOME": str(self.home), "NO_COLOR": "1"}
         self.environment.pop("SANDBOX_TRACE", None)
 
-    def tool(self, name, *args, timeout=180):
-        """Output of a program of the build; an error with its last words when it fails."""
-        done = subprocess.run([self.bin / name, *map(str, args)], env=self.environment, stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, timeout=timeout)
-        if done.returncode != 0:
-            raise RuntimeError(f"{name} {' '.join(map(str, args))}: {done.stderr.strip()[-500:]}")
-        return done.stdout
-
     def prepare(self):
         """Image, kernel and boot state, so that every later start is a warm one."""
         with tempfile.TemporaryDirectory() as workspace:
