@@ -24,17 +24,28 @@ namespace fs = std::filesystem;
 using sandbox::Bytes;
 using sandbox::ByteView;
 
-fs::path base() {
-  static const fs::path path = [] {
+// A folder of this process, removed with the object that made it.
+class Folder {
+ public:
+  Folder() {
     std::string pattern = (fs::temp_directory_path() / "fuse-fuzz-XXXXXX").string();
-    const fs::path made = ::mkdtemp(pattern.data());
-    std::atexit([] {
-      std::error_code ignored;
-      fs::remove_all(base(), ignored);
-    });
-    return made;
-  }();
-  return path;
+    path_ = ::mkdtemp(pattern.data());
+  }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  [[nodiscard]] const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+const fs::path& base() {
+  static const Folder folder;
+  return folder.path();
 }
 
 std::unique_ptr<sandbox::files::Server> fresh_server(bool read_only) {
