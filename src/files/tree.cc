@@ -435,10 +435,13 @@ Outcome<Entry> Tree::make_link(NodeId id, NodeId parent, const Name& name) {
   auto file = hold(id);
   if (!file) return refuse(file.error());
   const int fd = (*directory)->get();
+  const auto before = examine((*file)->get(), "", AT_EMPTY_PATH);
   if (::linkat(proc_fds_.get(), number((*file)->get()).c_str(), fd, name.c_str(),
                AT_SYMLINK_FOLLOW) < 0)
     return refuse(errno);
-  return made(fd, parent, name);
+  auto entry = made(fd, parent, name);
+  if (entry) note_own_move(fd, parent, name, before);
+  return entry;
 }
 
 Outcome<void> Tree::unlink(NodeId parent, const Name& name, bool directory) {
@@ -459,8 +462,11 @@ Outcome<void> Tree::rename(NodeId from, const Name& from_name, NodeId to, const 
   if (!from_fd) return refuse(from_fd.error());
   auto to_fd = directory_to_change(to);
   if (!to_fd) return refuse(to_fd.error());
-  if (::syscall(SYS_renameat2, (*from_fd)->get(), from_name.c_str(), (*to_fd)->get(),
-                to_name.c_str(), flags) < 0)
+  const int from_at = (*from_fd)->get();
+  const int to_at = (*to_fd)->get();
+  const auto moved = examine(from_at, from_name.c_str(), 0);
+  const auto other = examine(to_at, to_name.c_str(), 0);
+  if (::syscall(SYS_renameat2, from_at, from_name.c_str(), to_at, to_name.c_str(), flags) < 0)
     return refuse(errno);
   if (flags == RENAME_EXCHANGE) {
     table_.exchange(from, from_name.view(), to, to_name.view());
@@ -470,6 +476,8 @@ Outcome<void> Tree::rename(NodeId from, const Name& from_name, NodeId to, const 
   }
   own_change(from);
   if (to != from) own_change(to);
+  note_own_move(to_at, to, to_name, moved);
+  if (flags == RENAME_EXCHANGE) note_own_move(from_at, from, from_name, other);
   return {};
 }
 
@@ -649,6 +657,15 @@ void Tree::note_own_write(NodeId id, int fd, const Attributes& before) {
   if (node == nullptr) return;
   if (auto after = examine(fd, "", AT_EMPTY_PATH))
     own_content_change(*node, before.stamp(), after->stamp());
+}
+
+// A rename changes the ctime of what it moves.
+void Tree::note_own_move(int directory, NodeId parent, const Name& name,
+                         const Outcome<Attributes>& before) {
+  Node* node = table_.child(parent, name.view());
+  if (node == nullptr || !before) return;
+  if (auto after = examine(directory, name.c_str(), 0))
+    own_content_change(*node, before->stamp(), after->stamp());
 }
 
 Outcome<void> Tree::sync(NodeId node, HandleId id, bool data_only) {

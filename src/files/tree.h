@@ -240,6 +240,8 @@ class Tree {
   Freshness freshness_of(const Node& node);
   void own_change(NodeId node);
   static void own_content_change(Node& node, const Stamp& before, const Stamp& after);
+  void note_own_move(int directory, NodeId parent, const Name& name,
+                     const Outcome<Attributes>& before);
   void note_own_write(NodeId node, int fd, const Attributes& before);
 
   static Outcome<void> check_owner(const Attributes& now, const AttributeChange& change);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include "base/file.h"
 #include "unit/files/fuse_client.h"
@@ -548,6 +549,32 @@ TEST_F(ServerTest, WhatTheGuestItselfChangedIsNotSentBack) {
   client_->rename(kRootNode, "own", kRootNode, "own2");
   client_->call(FUSE_UNLINK, kRootNode, name_bytes("own2"));
   EXPECT_TRUE(changes().empty());
+}
+
+TEST_F(ServerTest, RenamesAndLinksOfTheGuestKeepItsPages) {
+  client_->make_directory(kRootNode, "e");
+  const uint64_t e = client_->node("e");
+  const uint64_t f = client_->node("f");
+  client_->list(e, true);
+  // A stamp within the last ticks of the clock is not trusted to be the last one.
+  fs::last_write_time(host_ / "f", fs::file_time_type::clock::now() - std::chrono::hours(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  client_->open(f, O_RDONLY);
+  changes();
+  EXPECT_EQ(client_->rename(kRootNode, "f", e, "g").error, 0);
+  EXPECT_EQ(client_->make_link(f, kRootNode, "h").error, 0);
+  EXPECT_EQ(client_->rename(kRootNode, "h", e, "g", RENAME_EXCHANGE).error, 0);
+  EXPECT_TRUE(changes().empty());
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_EQ(client_->open(f, O_RDONLY).as<fuse_open_out>().open_flags, FOPEN_KEEP_CACHE);
+}
+
+TEST_F(ServerTest, AnOpenAfterAHostEditDropsThePages) {
+  const uint64_t f = client_->node("f");
+  client_->open(f, O_RDONLY);
+  put("f", "changed");
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_EQ(client_->open(f, O_RDONLY).as<fuse_open_out>().open_flags, 0U);
 }
 
 TEST_F(ServerTest, AHostEditInvalidatesContent) {
