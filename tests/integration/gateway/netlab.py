@@ -243,7 +243,7 @@ class Lab:
         self.servers.append(server)
         return server
 
-    def connect(self, address, port, timeout=20):
+    def connect(self, address, port, timeout=120):
         s = self.guest.socket(socket.AF_INET, socket.SOCK_STREAM)
         s.settimeout(timeout)
         try:
