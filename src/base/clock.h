@@ -28,7 +28,8 @@ int64_t wall_now_ns();    // CLOCK_REALTIME, nanoseconds since 1970 UTC
 std::string format_rfc3339(int64_t wall_ns);
 // Local time for people: 2026-08-26 07:38:15
 std::string format_local(int64_t wall_ns);
-// Inverse of format_rfc3339 (0..9 fraction digits, Z only, years 1970 to 2261); -1 when it is not one.
+// Inverse of format_rfc3339 (0..9 fraction digits, Z only, years 1970 to 2261); -1 when it is not
+// one.
 int64_t parse_rfc3339(std::string_view text);
 
 }  // namespace sandbox

@@ -187,7 +187,8 @@ Status seccomp_allow(const std::vector<std::string_view>& names,
 #endif
   constexpr uint64_t kFlags = ~static_cast<uint64_t>(SOCK_CLOEXEC | SOCK_NONBLOCK) & 0xFFFFFFFFU;
   for (const SocketRule& rule : sockets) {
-    // Not by the macros SCMP_A0 and SCMP_A1: they leave a field out, which clang takes for an oversight.
+    // Not by the macros SCMP_A0 and SCMP_A1: they leave a field out, which clang takes for an
+    // oversight.
     const scmp_arg_cmp family{0, SCMP_CMP_EQ, static_cast<scmp_datum_t>(rule.family), 0};
     const scmp_arg_cmp type{1, SCMP_CMP_MASKED_EQ, kFlags, static_cast<scmp_datum_t>(rule.type)};
     const int rc =

@@ -1,5 +1,6 @@
-// {fmt}, compiled once. Debian has it as a shared library, which the static sentry cannot link, or as headers alone, which cost
-// each translation unit seconds; so its implementation is instantiated here for all programs.
+// {fmt}, compiled once. Debian has it as a shared library, which the static sentry cannot link, or
+// as headers alone, which cost each translation unit seconds; so its implementation is instantiated
+// here for all programs.
 
 #include <fmt/format-inl.h>
 

@@ -79,7 +79,8 @@ class ExecClient {
     bool started = false;
     std::vector<Output> output;
     std::optional<Exit> exit;
-    std::optional<std::string> failure;  // the sandbox itself failed: a sentence, a line with a hint
+    std::optional<std::string>
+        failure;  // the sandbox itself failed: a sentence, a line with a hint
   };
 
   // The request goes into pending(). An oversized request is kLimit.

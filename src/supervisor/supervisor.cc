@@ -27,10 +27,11 @@ using nlohmann::json;
 constexpr int kWireBuffer = 4 << 20;  // bytes each way; QEMU must never wait for a wake-up of ours
 constexpr Duration kClockInterval = 30s;  // the guest's clock drifts while the host is busy
 constexpr Duration kResolverInterval =
-    5s;  // how long a change of the host's resolvers may go unseen
-constexpr int kLastConsoleChunks = 16;        // of 64 KiB: more than a pipe holds
+    5s;                                 // how long a change of the host's resolvers may go unseen
+constexpr int kLastConsoleChunks = 16;  // of 64 KiB: more than a pipe holds
 constexpr Duration kHelperGrace = 2s;
-constexpr Duration kMachineGrace = 500ms;  // between a port that closed and the process that is gone
+constexpr Duration kMachineGrace =
+    500ms;  // between a port that closed and the process that is gone
 constexpr const char* kResolvConf = "/etc/resolv.conf";
 
 Result<std::array<uint8_t, 6>> random_mac() {
@@ -176,7 +177,8 @@ Status Supervisor::start_guest_link(Fd ctl, Fd client) {
     for (const std::string& warning : ready.warnings) note(warning);
   };
   events.failed = [this](Error why) {
-    // A machine that died closes its ports first; then its end is the reason and this only a symptom.
+    // A machine that died closes its ports first; then its end is the reason and this only a
+    // symptom.
     if (vmm_->wait(kMachineGrace)) return machine_ended();
     end_because(std::move(why));
   };

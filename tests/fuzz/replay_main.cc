@@ -1,4 +1,5 @@
-// Runs a fuzz target over files and folders named on the command line, once each: the seed corpora as ordinary tests.
+// Runs a fuzz target over files and folders named on the command line, once each: the seed corpora
+// as ordinary tests.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
