@@ -173,14 +173,14 @@ class Running:
     def __init__(self, machine, script="echo up; sleep 1000", *flags, name=None):
         self.machine = machine
         self.name = name or f"running-{os.getpid()}-{time.monotonic_ns() % 100000}"
-        self.before = {pid for pids in machine.processes().values() for pid in pids}
         self.work = tempfile.TemporaryDirectory(dir=machine.dir)
         self.process = machine.popen("run", "--no-tty", "--name", self.name, *flags, "builtin", "--", "sh", "-c", script,
                                      cwd=self.work.name, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                      stderr=subprocess.PIPE, text=True)
         assert self.process.stdout.readline() == "up\n", self.process.communicate()
-        self.pids = {name: sorted(set(pids) - self.before) for name, pids in machine.processes().items()
-                     if set(pids) - self.before}
+        # By descent: other sandboxes may start and end on this machine at the same time.
+        family = _descendants(self.process.pid)
+        self.pids = {name: sorted(family & set(pids)) for name, pids in machine.processes().items() if family & set(pids)}
 
     def __enter__(self):
         return self
@@ -207,6 +207,20 @@ class Running:
     def alive(self):
         return {name: [pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists() and _state(pid) != "Z"]
                 for name, pids in self.pids.items()}
+
+
+def _descendants(pid):
+    parents = {}
+    for entry in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(entry.parent.name)] = int(entry.read_text().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue
+    family, size = {pid}, 0
+    while len(family) != size:
+        size = len(family)
+        family |= {child for child, parent in parents.items() if parent in family}
+    return family - {pid}
 
 
 def _state(pid):
