@@ -12,6 +12,7 @@
 #include <climits>
 #include <cstring>
 #include <ctime>
+#include <future>
 
 #include "base/file.h"
 #include "guest/accounts.h"
@@ -185,22 +186,29 @@ Result<Resumed> resume(Booted& booted, const ResumeRequest& request) {
   };
   if (::sethostname(request.hostname.data(), request.hostname.size()) != 0)
     return fail_errno(errno, "set the host name");
-  if (request.network) TRY(configure_network(*request.network));
+  // Beside the mount. The future's destructor waits, so no error below leaves the task behind.
+  std::future<Status> network = std::async(std::launch::async, [&]() -> Status {
+    return request.network ? configure_network(*request.network) : Status();
+  });
 
   TRY(mount_disk(request.disk));
   ASSIGN(Fd directory, open_file(kNewRoot, O_PATH | O_DIRECTORY));
   resumed.root = RootDir(std::move(directory));
   if (request.disk_bytes != 0) warn(grow(resumed.root, request.disk_bytes));
+  // Before the shares: one below a home that is not there yet must find it with its owner.
+  if (request.account) TRY(provide_account(resumed.root, *request.account));
+  std::future<Status> files = std::async(std::launch::async, [&]() -> Status {
+    TRY(write_names(resumed.root, request));
+    if (!request.account) return {};
+    return provide_sudo(resumed.root, *request.account, request.profile);
+  });
   TRY(mount_kernel_views(resumed.root));
-  TRY(write_names(resumed.root, request));
-  if (request.account) {
-    TRY(provide_account(resumed.root, *request.account));
-    warn(provide_sudo(resumed.root, *request.account, request.profile));
-  }
   if (!request.shares.empty()) {
     if (!booted.files) return fail(Code::kUnavailable, "this machine has no port for files");
     ASSIGN(resumed.relay, mount_shares(resumed.root, std::move(booted.files), request.shares));
   }
+  TRY(network.get());
+  TRY(files.get());
   for (const channel::Link& link : request.links) warn(resumed.root.link(link.path, link.target));
   return resumed;
 }
