@@ -27,6 +27,12 @@ TEST(Denials, NamesEachDestinationOnceAndProposesTheFlag) {
   EXPECT_EQ(denials.flag(), "--allow example.org");
 }
 
+TEST(Denials, ProposesAPortForAServiceOfTheHost) {
+  Denials denials;
+  denials.add(denial("dns", "no-allow-rule", {"host.internal"}));
+  EXPECT_EQ(denials.flag(), "--allow host.internal:PORT");
+}
+
 TEST(Denials, ProposesNothingAgainstADenyRule) {
   Denials denials;
   denials.add(denial("dns", "deny-rule", {"ads.example.org"}));
