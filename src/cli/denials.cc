@@ -12,13 +12,21 @@ namespace {
 
 constexpr size_t kShown = 3;
 
-// What the user would have to name. An address that no name led to is better allowed by its name,
-// so it proposes none.
+// The rule the user would have to write. An address that no name led to is better allowed by its
+// name, so it proposes none.
 std::string proposal(const audit::Record& record) {
   if (record.reason != policy::text(policy::Reason::kNoAllowRule)) return {};
-  if (record.proto == "dns") return record.names.empty() ? std::string() : record.names.front();
-  if (record.proto == "udp") return {};
-  return record.names.empty() ? std::string() : record.names.front();
+  if (record.proto == "udp" || record.names.empty()) return {};
+  const std::string& name = record.names.front();
+  // A service of the host is named with its port.
+  return name == "host.internal" ? name + ":PORT" : name;
+}
+
+// Where the reason alone does not say what happened.
+std::string explanation_of(const audit::Record& record) {
+  for (const auto reason : {policy::Reason::kNoAllowRule, policy::Reason::kDenyRule})
+    if (record.reason == policy::text(reason)) return {};
+  return record.text;
 }
 
 std::string target_of(const audit::Record& record) {
@@ -31,7 +39,7 @@ std::string target_of(const audit::Record& record) {
 
 void Denials::add(const audit::Record& record) {
   if (record.verdict != audit::Outcome::kDeny) return;
-  Entry entry{target_of(record), record.reason, record.text, proposal(record)};
+  Entry entry{target_of(record), record.reason, explanation_of(record), proposal(record)};
   if (entry.target.empty()) return;
   const bool known = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& other) {
     return other.target == entry.target && other.reason == entry.reason;

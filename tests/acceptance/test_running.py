@@ -277,7 +277,7 @@ def test_C1_a_wrong_command_line_is_2_and_names_the_word(machine):
         (["run", "--cpus", "0", "builtin"], "--cpus 0"),
         (["run", "--timeout", "soon", "builtin"], "--timeout soon"),
         (["run", "-m", "/etc:/usr", "builtin"], "cannot be covered"),
-        (["run", "--name", "Not/Ok", "builtin"], "only a-z 0-9"),
+        (["run", "--name", "not/ok", "builtin"], "only a-z 0-9"),
         (["docter"], "did you mean: sandbox doctor"),
     ]:
         result = machine.sandbox(*words, cwd=machine.dir)
