@@ -8,7 +8,9 @@ PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 600
 PYTEST := $(PYTHON) -B -m pytest -p no:cacheprovider
 
-.PHONY: help setup build demo test unit integration acceptance acceptance-list bench lint format fuzz asan install clean
+PROGRAMS := sandbox sandbox-supervisor sandbox-gateway sandbox-recorder sandbox-files sandbox-launcher sandbox-sentry
+
+.PHONY: help setup build all demo test unit integration acceptance acceptance-list bench lint format fuzz asan install clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -20,30 +22,33 @@ $(BUILD)/build.ninja:
 	@cmake --preset release >/dev/null
 
 build: setup $(BUILD)/build.ninja ## programs in build/bin
+	@cmake --build $(BUILD) -j $(JOBS) --target $(PROGRAMS)
+
+all: setup $(BUILD)/build.ninja ## programs, tests and benchmarks
 	@cmake --build $(BUILD) -j $(JOBS)
 
 demo: build ## set everything up and watch the main job
 	@tools/demo
 
-test: build ## set everything up and run all tests: unit, integration, acceptance on real VMs
+test: all ## set everything up and run all tests: unit, integration, acceptance on real VMs
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
 
-unit: build ## unit tests and fuzz seed corpora only
+unit: all ## unit tests and fuzz seed corpora only
 	@ctest --test-dir $(BUILD) --output-on-failure -L unit -j $(JOBS)
 
-integration: build ## processes against real peers, without VMs
+integration: all ## processes against real peers, without VMs
 	@ctest --test-dir $(BUILD) --output-on-failure -L integration
 
-acceptance: build ## the contract's rows on real VMs
+acceptance: all ## the contract's rows on real VMs
 	@ctest --test-dir $(BUILD) --output-on-failure -L acceptance
 
 acceptance-list: ## a line for each case: ROW name
 	@$(PYTHON) tests/acceptance/list_cases.py
 
-bench: build ## figures beside peers; a table, and build/bench/*.json
+bench: all ## figures beside peers; a table, and build/bench/*.json
 	@$(PYTHON) -B bench/run.py --build $(BUILD)
 
-lint: build ## clang-format and clang-tidy, no changes made
+lint: all ## clang-format and clang-tidy, no changes made
 	@tools/lint
 
 format: ## clang-format in place

@@ -294,8 +294,7 @@ Result<Prepared> prepare(const Home& home, const RunArgs& args) {
   p.spec.command = p.exec.argv;
   for (const std::string& note : shares.notes) print_note(note);
   if (accel.accel == Accel::kTcg)
-    print_note(fmt::format(
-        "no hardware virtualization ({}): running under emulation, which is slower", accel.reason));
+    print_note("no hardware virtualization: emulated, and slower (sandbox doctor says why)");
   if (args.allow.empty()) print_note("no --allow rules; this sandbox reaches nothing");
   return p;
 }

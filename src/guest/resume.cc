@@ -186,29 +186,30 @@ Result<Resumed> resume(Booted& booted, const ResumeRequest& request) {
   };
   if (::sethostname(request.hostname.data(), request.hostname.size()) != 0)
     return fail_errno(errno, "set the host name");
-  // Beside the mount. The future's destructor waits, so no error below leaves the task behind.
-  std::future<Status> network = std::async(std::launch::async, [&]() -> Status {
+  // Under emulation most of a start is translating code that runs for the first time, which each
+  // processor does for itself: independent steps go side by side. The destructors of the futures
+  // wait, so no error below leaves one behind.
+  std::future<Status> network = std::async(std::launch::async, [&request]() -> Status {
     return request.network ? configure_network(*request.network) : Status();
   });
-
   TRY(mount_disk(request.disk));
   ASSIGN(Fd directory, open_file(kNewRoot, O_PATH | O_DIRECTORY));
   resumed.root = RootDir(std::move(directory));
   if (request.disk_bytes != 0) warn(grow(resumed.root, request.disk_bytes));
-  // Before the shares: one below a home that is not there yet must find it with its owner.
-  if (request.account) TRY(provide_account(resumed.root, *request.account));
-  std::future<Status> files = std::async(std::launch::async, [&]() -> Status {
-    TRY(write_names(resumed.root, request));
-    if (!request.account) return {};
-    return provide_sudo(resumed.root, *request.account, request.profile);
-  });
+  std::future<Status> names = std::async(
+      std::launch::async, [&root = resumed.root, &request] { return write_names(root, request); });
+  if (request.account) {
+    TRY(provide_account(resumed.root, *request.account));
+    warn(provide_sudo(resumed.root, *request.account, request.profile));
+  }
   TRY(mount_kernel_views(resumed.root));
+  // Before the first share, which may cover /etc: what is written here is the disk's.
+  TRY(names.get());
   if (!request.shares.empty()) {
     if (!booted.files) return fail(Code::kUnavailable, "this machine has no port for files");
     ASSIGN(resumed.relay, mount_shares(resumed.root, std::move(booted.files), request.shares));
   }
   TRY(network.get());
-  TRY(files.get());
   for (const channel::Link& link : request.links) warn(resumed.root.link(link.path, link.target));
   return resumed;
 }

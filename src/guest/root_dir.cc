@@ -11,7 +11,10 @@
 namespace sandbox::guest {
 namespace {
 
-constexpr const char* kTemporary = ".sandbox-new";
+// Of one name each, so that two files of a directory may be written at the same time.
+std::string temporary_beside(const std::string& name) {
+  return ".sandbox-new-" + name;
+}
 
 }  // namespace
 
@@ -74,13 +77,14 @@ Result<Fd> RootDir::make_file(const std::string& path) const {
 Status RootDir::replace(const std::string& path, std::string_view content, unsigned mode) const {
   ASSIGN(const Place where, place(path));
   const int parent = where.parent.get();
-  (void)::unlinkat(parent, kTemporary, 0);
-  const Fd file(
-      ::openat(parent, kTemporary, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600));
+  const std::string temporary = temporary_beside(where.name);
+  (void)::unlinkat(parent, temporary.c_str(), 0);
+  const Fd file(::openat(parent, temporary.c_str(),
+                         O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file) return fail_errno(errno, "write " + path);
   TRY(write_all(file.get(), content));
   if (::fchmod(file.get(), mode) != 0 ||
-      ::renameat(parent, kTemporary, parent, where.name.c_str()) != 0)
+      ::renameat(parent, temporary.c_str(), parent, where.name.c_str()) != 0)
     return fail_errno(errno, "write " + path);
   return {};
 }
