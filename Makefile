@@ -31,7 +31,7 @@ demo: build ## set everything up and watch the main job
 	@tools/demo
 
 test: all ## set everything up and run all tests: unit, integration, acceptance on real VMs
-	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
+	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
 
 unit: all ## unit tests and fuzz seed corpora only
 	@ctest --test-dir $(BUILD) --output-on-failure -L unit -j $(JOBS)
@@ -60,10 +60,10 @@ fuzz: setup ## each fuzz target for FUZZ_SECONDS (600)
 asan: setup ## unit and TAP tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake --preset asan >/dev/null
 	@cmake --build build-asan -j $(JOBS)
-	@ctest --test-dir build-asan --output-on-failure -L 'unit|integration'
+	@ctest --test-dir build-asan --output-on-failure -L 'unit|integration' -E 'machine|image'
 
 install: $(BUILD)/build.ninja ## into PREFIX (/usr/local)
-	@cmake --build $(BUILD) -j $(JOBS)
+	@cmake --build $(BUILD) -j $(JOBS) --target $(PROGRAMS)
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean: ## remove what builds made
