@@ -24,9 +24,12 @@ std::string proposal(const audit::Record& record) {
 
 // Where the reason alone does not say what happened.
 std::string explanation_of(const audit::Record& record) {
-  for (const auto reason : {policy::Reason::kNoAllowRule, policy::Reason::kDenyRule})
-    if (record.reason == policy::text(reason)) return {};
-  return record.text;
+  using policy::Reason;
+  if (record.reason == policy::text(Reason::kDenyRule)) return record.rule;
+  for (const auto reason :
+       {Reason::kRebinding, Reason::kSniUnreadable, Reason::kEch, Reason::kFlowLimit})
+    if (record.reason == policy::text(reason)) return record.text;
+  return {};
 }
 
 std::string target_of(const audit::Record& record) {

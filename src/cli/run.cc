@@ -43,8 +43,9 @@ Run a command in its own microVM. It is root there if it likes, and reaches only
   sandbox run --allow host.internal:8080 builtin -- curl http://host.internal:8080/
 
 TARGET is 'builtin' (a small Debian, made on this machine) or an image reference as docker takes it.
-Without COMMAND the image's own command runs. The current directory is shared at its own path, and
-/workspace points to it; the command starts there unless the image sets a working directory.
+Without COMMAND the image's own command runs: a shell, for builtin. The current directory is shared,
+writable, at its own path, and /workspace points to it; the command starts there unless the image
+sets a working directory. / and the home directory itself are never shared unasked.
 
 Network
   --allow RULE       what may be reached; repeatable. RULE: HOST, HOST:PORT, '*.ZONE', an address,
@@ -58,7 +59,8 @@ Files
   -m, --mount H:G[:ro]  share a directory or file H of this host at G in the guest; repeatable
 
 Machine
-  --name NAME        a name, for policy log; default: made up
+  --name NAME        a name, for policy log; default: made up. The log of an earlier sandbox of
+                     that name is replaced
   --cpus N           virtual CPUs (2)
   --memory SIZE      memory, used as it is touched (4g)
   --disk SIZE        how large the root file system may grow (64g)
@@ -368,6 +370,24 @@ int finish(Result<RelayResult> result, Started started, const RunArgs& args,
   return result->exit.code;
 }
 
+// A rule for loopback is well-formed and can never help: 127.0.0.1 in the guest is the guest.
+Status check_rules(const RunArgs& args) {
+  ASSIGN(const auto policy, policy::Policy::create(args.allow, args.deny));
+  for (const policy::HostPattern& rule : policy.allow_rules()) {
+    const auto address = rule.exact_address();
+    if (!address || !Cidr::parse("127.0.0.0/8")->contains(*address)) continue;
+    const std::string port = rule.port() ? std::to_string(*rule.port()) : "PORT";
+    return fail(Error{
+        Code::kInvalid,
+        fmt::format("allow rule '{}': inside, {} is the sandbox itself", rule.text(),
+                    address->text()),
+        fmt::format(
+            "a service of this machine: --allow host.internal:{0}, then http://host.internal:{0}/",
+            port)});
+  }
+  return {};
+}
+
 int run_command(std::vector<std::string> words) {
   auto args = parse_args(std::move(words));
   if (!args) {
@@ -375,8 +395,7 @@ int run_command(std::vector<std::string> words) {
     return usage_error("run", args.error().message);
   }
   // Rules are judged before anything is made or started.
-  if (const auto policy = policy::Policy::create(args->allow, args->deny); !policy)
-    return fail_with(policy.error(), kUsage);
+  if (const auto status = check_rules(*args); !status) return fail_with(status.error(), kUsage);
   if (!args->name.empty())
     if (const auto status = check_sandbox_name(args->name); !status)
       return fail_with(status.error(), kUsage);

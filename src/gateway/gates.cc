@@ -275,7 +275,8 @@ Decision Gates::hello(Flow& flow, const tls::Hello& hello, Instant now) {
         policy_.name({*hello.server_name, flow.port, flow.address, names}, Reason::kSniDenied);
   }
   Decision decision = stream_decision(flow, verdict, shown, now);
-  if (verdict.reason == Reason::kEch) decision.hint.clear();
+  if (verdict.reason == Reason::kEch || allowed_already(hello.server_name, flow.port))
+    decision.hint.clear();
   if (verdict.allow) flow.shown = hello.server_name;
   return decision;
 }
@@ -330,6 +331,12 @@ Verdict Gates::judge_request(const Flow& flow, const http::Request& request, Ins
   return policy_.name({*request.host->name(), flow.port, flow.address, names}, Reason::kHostDenied);
 }
 
+// A rule has the name already: what is missing is that it was resolved to this address, and one
+// more rule would not help.
+bool Gates::allowed_already(const std::optional<HostName>& name, uint16_t port) const {
+  return name && policy_.proxy_target(*name, port).allow;
+}
+
 Decision Gates::request(Flow& flow, const http::Request& request, Instant now) {
   const Verdict verdict = judge_request(flow, request, now);
   if (verdict.allow && request.form == http::Form::kAuthority) flow.tunnel = request.host;
@@ -341,6 +348,9 @@ Decision Gates::request(Flow& flow, const http::Request& request, Instant now) {
   }
   Decision decision = stream_decision(flow, verdict, subject, now);
   if (request.form == http::Form::kAuthority && !verdict.allow && !flow.proxy)
+    decision.hint.clear();
+  if (request.host && request.host->name() != nullptr &&
+      allowed_already(*request.host->name(), flow.port))
     decision.hint.clear();
   return decision;
 }

@@ -146,6 +146,8 @@ class Gates {
   std::vector<policy::HostName> names_at(const Flow& flow, Instant now);
   static std::vector<policy::HostName> held_names(const Flow& flow);
   policy::Verdict nameless(const Flow& flow, policy::Reason refusal, std::string_view why) const;
+  [[nodiscard]] bool allowed_already(const std::optional<policy::HostName>& name,
+                                     uint16_t port) const;
   policy::Verdict judge_proxied(const http::Request& request, const Flow& flow) const;
   policy::Verdict judge_request(const Flow& flow, const http::Request& request, Instant now);
   Decision stream_decision(const Flow& flow, const policy::Verdict& verdict, std::string subject,

@@ -242,6 +242,9 @@ Status Vmm::load(Duration at_most) {
 Status Vmm::restore_state(Instant deadline) {
   if (::lseek(state_.get(), 0, SEEK_SET) < 0) return fail_errno(errno, "seek");
   TRY(qmp_.execute("migrate-set-capabilities", kCapabilities, deadline));
+  // QEMU announces a migrated machine with frames of its own under the network card's first
+  // address, which is not the one this guest gets: on the wire they would look like spoofing.
+  TRY(qmp_.execute("migrate-set-parameters", R"({"announce-rounds":0})", deadline));
   TRY(qmp_.execute("getfd", R"({"fdname":"state"})", deadline, state_.get()));
   TRY(qmp_.execute("migrate-incoming", R"({"uri":"fd:state"})", deadline));
   for (;;) {

@@ -273,6 +273,7 @@ def test_C1_a_wrong_command_line_is_2_and_names_the_word(machine):
         (["run", "--alow", "x", "builtin"], "did you mean --allow?"),
         (["run", "builtin", "ls"], "put the command after '--'"),
         (["run", "--allow", "a.*.b", "builtin"], "character '*' at position 3"),
+        (["run", "--allow", "127.0.0.1:80", "builtin"], "--allow host.internal:80"),
         (["run", "--memory", "lots", "builtin"], "--memory lots"),
         (["run", "--cpus", "0", "builtin"], "--cpus 0"),
         (["run", "--timeout", "soon", "builtin"], "--timeout soon"),
