@@ -280,10 +280,12 @@ void Stack::leave_place(Flow& flow) {
 }
 
 void Stack::enter(Flow& flow, State state) {
+  const bool waits_already =
+      flow.state_ == State::kTimeWait;  // a FIN sent again starts the wait anew
   flow.state_ = state;
   flow.state_since_ = now_;
   if (state == State::kTimeWait) {
-    live_.remove(flow);
+    (waits_already ? time_wait_ : live_).remove(flow);
     time_wait_.push_back(flow);
     flow.tx_.reset();
     flow.resend_at_ = Instant::never();

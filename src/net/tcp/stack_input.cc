@@ -281,10 +281,7 @@ void Stack::refuse_sequence(Flow& flow, const SegmentView& segment) {
   flow.last_heard_ = now_;
   flow.keepalives_ = flow.unanswered_ = 0;
   acknowledge_now(flow);
-  if (flow.state_ == State::kTimeWait && segment.has(flag::kFin)) {
-    time_wait_.move_to_back(flow);
-    enter(flow, State::kTimeWait);
-  }
+  if (flow.state_ == State::kTimeWait && segment.has(flag::kFin)) enter(flow, State::kTimeWait);
 }
 
 // --- ACK and window ---
