@@ -66,6 +66,7 @@ size_t Ring::append(ByteView bytes) {
   if (bytes.empty()) return 0;
   (void)reserve(size_ + bytes.size());
   bytes = bytes.first(std::min(bytes.size(), capacity_ - size_));
+  if (bytes.empty()) return 0;  // no memory: there may not even be a buffer
   const WriteSpans to = room();
   const size_t head = std::min(bytes.size(), to.first.size());
   std::memcpy(to.first.data(), bytes.data(), head);
