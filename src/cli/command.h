@@ -9,9 +9,11 @@ namespace sandbox::cli {
 
 enum Exit : int {
   kDone = 0,
-  kFailed = 1,          // failed, or denied
-  kUsage = 2,           // the words on the command line are off
-  kSandboxFailed = 125  // the sandbox itself failed, as opposed to the command in it
+  kFailed = 1,           // failed, or denied
+  kUsage = 2,            // the words on the command line are off
+  kTimedOut = 124,       // as timeout(1)
+  kSandboxFailed = 125,  // the sandbox itself failed, as opposed to the command in it
+  kInterrupted = 130     // as a shell says of SIGINT
 };
 
 struct Command {

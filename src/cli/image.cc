@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/words.h"
 #include "image/store.h"
 #include "store/home.h"
 
@@ -63,17 +64,12 @@ Result<ImageStore> open_store() {
 
 int run_pull(std::vector<std::string> args) {
   CLI::App app;
-  app.set_help_flag();
   bool rebuild = false;
   std::vector<std::string> references;
   app.add_flag("--rebuild", rebuild);
   app.add_option("IMAGE", references)->required();
-  try {
-    std::reverse(args.begin(), args.end());
-    app.parse(std::move(args));
-  } catch (const CLI::ParseError& error) {
-    return usage_error("image pull", error.what());
-  }
+  if (const auto status = parse_words(app, "image pull", std::move(args)); !status)
+    return fail_with(status.error(), kUsage);
   auto store = open_store();
   if (!store) return fail_with(store.error(), kFailed);
   for (const std::string& reference : references) {
@@ -110,15 +106,10 @@ void print_json(const std::vector<Image>& images) {
 
 int run_ls(std::vector<std::string> args) {
   CLI::App app;
-  app.set_help_flag();
   bool json = false;
   app.add_flag("--json", json);
-  try {
-    std::reverse(args.begin(), args.end());
-    app.parse(std::move(args));
-  } catch (const CLI::ParseError& error) {
-    return usage_error("image ls", error.what());
-  }
+  if (const auto status = parse_words(app, "image ls", std::move(args)); !status)
+    return fail_with(status.error(), kUsage);
   const auto store = open_store();
   if (!store) return fail_with(store.error(), kFailed);
   const auto images = store->list();
@@ -133,15 +124,10 @@ int run_ls(std::vector<std::string> args) {
 
 int run_rm(std::vector<std::string> args) {
   CLI::App app;
-  app.set_help_flag();
   std::vector<std::string> names;
   app.add_option("IMAGE", names)->required();
-  try {
-    std::reverse(args.begin(), args.end());
-    app.parse(std::move(args));
-  } catch (const CLI::ParseError& error) {
-    return usage_error("image rm", error.what());
-  }
+  if (const auto status = parse_words(app, "image rm", std::move(args)); !status)
+    return fail_with(status.error(), kUsage);
   auto store = open_store();
   if (!store) return fail_with(store.error(), kFailed);
   for (const std::string& name : names) {

@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/words.h"
 #include "store/home.h"
 
 namespace sandbox::cli {
@@ -39,15 +40,10 @@ constexpr size_t kDigestShown = 12;
 
 int run_install(std::vector<std::string> args) {
   CLI::App app;
-  app.set_help_flag();
   std::optional<std::string> from;
   app.add_option("--from", from);
-  try {
-    std::reverse(args.begin(), args.end());
-    app.parse(std::move(args));
-  } catch (const CLI::ParseError& error) {
-    return usage_error("kernel install", error.what());
-  }
+  if (const auto status = parse_words(app, "kernel install", std::move(args)); !status)
+    return fail_with(status.error(), kUsage);
   const auto home = Home::open();
   if (!home) return fail_with(home.error(), kFailed);
   auto progress = make_progress();

@@ -11,6 +11,7 @@
 
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/words.h"
 #include "store/home.h"
 #include "store/run_record.h"
 
@@ -48,17 +49,11 @@ struct CheckArgs {
 Result<CheckArgs> parse_args(std::vector<std::string> words) {
   CheckArgs args;
   CLI::App app;
-  app.set_help_flag();
-  for (auto [flag, into] : {std::pair{"--allow", &args.allow}, std::pair{"--deny", &args.deny}})
-    app.add_option(flag, *into)->expected(1)->take_all()->allow_extra_args(false);
+  add_repeatable(app, "--allow", args.allow);
+  add_repeatable(app, "--deny", args.deny);
   app.add_option("--sandbox", args.sandbox);
   app.add_option("HOST", args.subject)->required();
-  try {
-    std::reverse(words.begin(), words.end());
-    app.parse(std::move(words));
-  } catch (const CLI::ParseError& error) {
-    return fail(Code::kInvalid, "{}", error.what());
-  }
+  TRY(parse_words(app, "policy check", std::move(words)));
   return args;
 }
 
@@ -82,7 +77,7 @@ std::string because(const policy::Verdict& verdict) {
 
 int run(std::vector<std::string> words) {
   auto args = parse_args(std::move(words));
-  if (!args) return usage_error("policy check", args.error().message);
+  if (!args) return fail_with(args.error(), kUsage);
   if (!args->sandbox.empty())
     if (const auto added = add_rules_of(args->sandbox, *args); !added)
       return fail_with(added.error(), kFailed);

@@ -12,6 +12,7 @@
 #include "audit/log.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/words.h"
 #include "store/home.h"
 #include "store/run_record.h"
 
@@ -46,18 +47,12 @@ struct LogArgs {
 Result<LogArgs> parse_args(std::vector<std::string> words) {
   LogArgs args;
   CLI::App app;
-  app.set_help_flag();
   app.add_flag("--denied", args.filter.denied_only);
   app.add_flag("-f,--follow", args.follow);
   app.add_option("--tail", args.filter.tail)->check(CLI::PositiveNumber);
   app.add_flag("--json", args.json);
   app.add_option("NAME", args.name)->required();
-  try {
-    std::reverse(words.begin(), words.end());
-    app.parse(std::move(words));
-  } catch (const CLI::ParseError& error) {
-    return fail(Code::kInvalid, "{}", error.what());
-  }
+  TRY(parse_words(app, "policy log", std::move(words)));
   return args;
 }
 
@@ -98,7 +93,7 @@ Result<audit::LogSummary> show(const Home& home, const LogArgs& args) {
 
 int run(std::vector<std::string> words) {
   const auto args = parse_args(std::move(words));
-  if (!args) return usage_error("policy log", args.error().message);
+  if (!args) return fail_with(args.error(), kUsage);
   const auto home = Home::open();
   if (!home) return fail_with(home.error(), kFailed);
   const auto summary = show(*home, *args);
