@@ -116,6 +116,17 @@ TEST(TcpRing, AnExhaustedBudgetGivesWhatItHas) {
   EXPECT_EQ(other.append(Bytes(60000)), kRingFloor);
 }
 
+TEST(TcpRing, FullAndOutOfBudgetItTakesNothingAndKeepsWhatItHas) {
+  Budget budget(0);
+  Ring ring;
+  ring.open(budget, 1 << 16);
+  const Bytes bytes = random_bytes(kRingFloor, 5);
+  ASSERT_EQ(ring.append(bytes), kRingFloor);  // always allowed
+  EXPECT_EQ(ring.append(bytes), 0u);
+  EXPECT_EQ(ring.size(), kRingFloor);
+  EXPECT_TRUE(std::ranges::equal(ring.view().first, bytes));
+}
+
 TEST(TcpSegment, ShortAndImpossibleHeadersAreRefused) {
   const Ipv4 a{1}, b{2};
   EXPECT_EQ(parse_segment(a, b, Bytes(19)).error, SegmentError::kShort);
