@@ -1,8 +1,11 @@
 #pragma once
 // A doubly linked list through a member of its elements: no allocation, removal from the middle, an
-// element knows whether it is in. Elements must be removed before they die.
+// element knows which list it is in. Lists may share a link: an element is in one of them at a
+// time, and taking it out of another aborts. Elements must be removed before they die.
 
 #include <cstddef>
+
+#include "base/check.h"
 
 namespace sandbox::tcp {
 
@@ -10,7 +13,7 @@ template <class T>
 struct Link {
   T* before = nullptr;
   T* after = nullptr;
-  bool linked = false;
+  const void* list = nullptr;
 };
 
 template <class T, Link<T> T::*link>
@@ -21,21 +24,23 @@ class IntrusiveList {
   [[nodiscard]] T* front() const { return first_; }
   [[nodiscard]] T* back() const { return last_; }
   static T* next(const T& item) { return (item.*link).after; }
-  static bool contains(const T& item) { return (item.*link).linked; }
 
   // Nothing happens when it is in already.
   void push_back(T& item) {
     Link<T>& own = item.*link;
-    if (own.linked) return;
-    own = {last_, nullptr, true};
+    if (own.list == this) return;
+    SANDBOX_CHECK(own.list == nullptr);
+    own = {last_, nullptr, this};
     (last_ != nullptr ? (last_->*link).after : first_) = &item;
     last_ = &item;
     ++size_;
   }
 
+  // Nothing happens when it is in no list.
   void remove(T& item) {
     Link<T>& own = item.*link;
-    if (!own.linked) return;
+    if (own.list == nullptr) return;
+    SANDBOX_CHECK(own.list == this);
     (own.before != nullptr ? (own.before->*link).after : first_) = own.after;
     (own.after != nullptr ? (own.after->*link).before : last_) = own.before;
     own = {};

@@ -375,12 +375,13 @@ uint16_t Stack::largest_payload() const {
 }
 
 void Stack::check_invariants() const {
-  size_t memory = 0, in_table = 0, places = 0;
+  size_t memory = 0, in_table = 0, waiting = 0, places = 0;
   for (const auto& flow : pool_) {
     memory += flow->rx_.allocated() + flow->tx_.allocated();
     places += flow->placed_ ? 1 : 0;
     if (flow->state_ == State::kClosed) continue;
     ++in_table;
+    waiting += flow->state_ == State::kTimeWait ? 1 : 0;
     SANDBOX_CHECK(table_.find(flow->tuple_) == flow.get());
     SANDBOX_CHECK(flow->snd_una_ <= flow->snd_nxt_ && flow->snd_nxt_ <= flow->snd_max_);
     SANDBOX_CHECK(flow->rcv_nxt_ <= flow->rcv_edge_ || flow->state_ <= State::kSynReceived);
@@ -396,7 +397,7 @@ void Stack::check_invariants() const {
     }
   }
   SANDBOX_CHECK(in_table == table_.size());
-  SANDBOX_CHECK(in_table == live_.size() + time_wait_.size());
+  SANDBOX_CHECK(waiting == time_wait_.size() && in_table - waiting == live_.size());
   SANDBOX_CHECK(places == places_taken_ && places <= config_.max_flows);
   SANDBOX_CHECK(memory == budget_.used());
   SANDBOX_CHECK(deadlines_.consistent());

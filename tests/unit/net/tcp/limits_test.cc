@@ -73,6 +73,44 @@ TEST(TcpLimits, AFlowInTimeWaitMakesRoomBeforeAnyOther) {
             "");
 }
 
+// The flows in use and those that wait have a list each. (Only the numbers of the latest flow are
+// relative to its SYN.)
+TEST(TcpLimits, AFinSentAgainMakesItsFlowTheYoungestInTimeWait) {
+  EXPECT_EQ(run(places(3), R"(
+> S seq=0 port=1
+< SA seq=0
+> A seq=1 ack=1 port=1
+> S seq=0 port=2
+< SA seq=0
+> A seq=1 ack=1 port=2
+! close
+< FA seq=1 ack=1
+> FA seq=1 ack=2 port=2
+< A seq=2 ack=2
+> S seq=0 port=3
+< SA seq=0
+> A seq=1 ack=1 port=3
+! close
+< FA seq=1 ack=1
+> FA seq=1 ack=2 port=3
+< A seq=2 ack=2
+? flows 3
+> FA seq=1 port=2
+< A ack=2 port=2
+? flows 3
+> S seq=0 port=4
+< SA port=4
+? flows 3
+# 3 has made room, 2 still waits
+> FA seq=1 ack=2 port=2
+< A ack=2 port=2
+> FA seq=1 ack=2 port=3
+< R seq=2 port=3
+? flows 3
+)"),
+            "");
+}
+
 TEST(TcpLimits, ConnectFailsWhenEveryPlaceIsTaken) {
   EXPECT_EQ(run(places(1), R"(
 > S seq=0 port=1
