@@ -110,6 +110,48 @@ Result<std::vector<Record>> read_records(const std::string& root) {
 
 }  // namespace
 
+// One pull or build of a reference at a time. The file goes with its holder; whoever waited for it
+// meanwhile finds that its path means another file, or none, and takes that one.
+class ImageStore::ReferenceLock {
+ public:
+  static Result<ReferenceLock> acquire(const std::string& ref_path) {
+    const std::string path = ref_path + kSuffix;
+    for (;;) {
+      ASSIGN(FileLock lock, FileLock::acquire(path));
+      if (is_at(path, lock.fd())) return ReferenceLock(path, std::move(lock));
+    }
+  }
+  // Files whose process was killed.
+  static void remove_abandoned(const std::string& root) {
+    std::error_code error;
+    for (fs::directory_iterator it(root + "/refs", error), end; !error && it != end;
+         it.increment(error)) {
+      const std::string path = it->path().string();
+      if (!path.ends_with(kSuffix)) continue;
+      auto lock = FileLock::try_acquire(path);
+      if (lock && is_at(path, lock->fd())) (void)ReferenceLock(path, std::move(*lock));
+    }
+  }
+  ReferenceLock(ReferenceLock&& other) noexcept
+      : path_(std::exchange(other.path_, {})), lock_(std::move(other.lock_)) {}
+  ReferenceLock& operator=(ReferenceLock&&) = delete;
+  ~ReferenceLock() {
+    if (!path_.empty()) (void)::unlink(path_.c_str());
+  }
+
+ private:
+  static constexpr const char* kSuffix = ".lock";
+  static bool is_at(const std::string& path, int fd) {
+    struct stat named {};
+    struct stat held {};
+    return ::stat(path.c_str(), &named) == 0 && ::fstat(fd, &held) == 0 &&
+           named.st_dev == held.st_dev && named.st_ino == held.st_ino;
+  }
+  ReferenceLock(std::string path, FileLock lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+  std::string path_;
+  FileLock lock_;
+};
+
 // A folder of tmp/ for one pull or build. Its lock tells others that it is in use; it goes with the
 // object.
 class ImageStore::Workspace {
@@ -159,6 +201,7 @@ Result<ImageStore> ImageStore::open(const Home& home) {
   for (const char* folder : {"refs", "disks", "tmp"})
     TRY(make_private_dir(fmt::format("{}/{}", root, folder)));
   Workspace::remove_abandoned(root);
+  ReferenceLock::remove_abandoned(root);
   return ImageStore(root);
 }
 
@@ -186,7 +229,7 @@ Result<Image> ImageStore::ensure(std::string_view reference, Progress& progress)
   if (reference == kBuiltinImage) return ensure_builtin(progress);
   ASSIGN(const ImageReference parsed, ImageReference::parse(reference));
   if (auto found = find(parsed.text()); found) return found;
-  ASSIGN(const FileLock lock, FileLock::acquire(ref_path(parsed.text()) + ".lock"));
+  ASSIGN(const ReferenceLock lock, ReferenceLock::acquire(ref_path(parsed.text())));
   if (auto found = find(parsed.text()); found) return found;  // another process was first
   return fetch(parsed, progress);
 }
@@ -194,7 +237,7 @@ Result<Image> ImageStore::ensure(std::string_view reference, Progress& progress)
 Result<Image> ImageStore::pull(std::string_view reference, Progress& progress) {
   if (reference == kBuiltinImage) return ensure_builtin(progress, true);
   ASSIGN(const ImageReference parsed, ImageReference::parse(reference));
-  ASSIGN(const FileLock lock, FileLock::acquire(ref_path(parsed.text()) + ".lock"));
+  ASSIGN(const ReferenceLock lock, ReferenceLock::acquire(ref_path(parsed.text())));
   if (auto found = find(parsed.text()); found) {
     ASSIGN(const Workspace work, Workspace::create(root_));
     ASSIGN(const std::string id, fetch_image_id(parsed, work.at(""), progress));
@@ -239,7 +282,7 @@ Result<Image> ImageStore::ensure_builtin(Progress& progress, bool rebuild) {
   };
   if (!rebuild)
     if (auto image = current()) return *image;
-  ASSIGN(const FileLock lock, FileLock::acquire(path + ".lock"));
+  ASSIGN(const ReferenceLock lock, ReferenceLock::acquire(path));
   if (!rebuild)
     if (auto image = current()) return *image;
   return build_builtin(recipe, progress);
@@ -338,7 +381,6 @@ Result<uint64_t> ImageStore::remove(std::string_view wanted) {
   for (const Image* match : matches) {
     const std::string path = ref_path(match->reference);
     if (::unlink(path.c_str()) < 0 && errno != ENOENT) return fail_errno(errno, path);
-    (void)::unlink((path + ".lock").c_str());
   }
   claim.reset();
   return drop_unreferenced_disks();

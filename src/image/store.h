@@ -2,11 +2,13 @@
 // The images of one user, under ~/.sandbox/images:
 //
 //   refs/KEY.json        what a reference means: id, configuration, times. KEY is the SHA-256 of
-//   the reference's text disks/HEX.ext4       the disk of the image with that id; several
-//   references may share it tmp/XXXXXX/          one pull or build in progress, with a lock that
-//   its process holds; a folder whose lock is free
-//                        was left by a killed process and is removed by whoever opens the store
-//                        next
+//                        the reference's text
+//   refs/KEY.json.lock   held, and there, while that reference is pulled or built
+//   disks/HEX.ext4       the disk of the image with that id; several references may share it
+//   tmp/XXXXXX/          one pull or build in progress, with a lock that its process holds
+//
+// A lock file or a folder of tmp/ whose lock is free was left by a killed process; whoever opens
+// the store next removes it.
 //
 // A disk and a reference appear by rename when everything about them was verified. Layers are not
 // kept: the disk has what they held.
@@ -53,6 +55,7 @@ class ImageStore {
 
  private:
   explicit ImageStore(std::string root) : root_(std::move(root)) {}
+  class ReferenceLock;
   class Workspace;
 
   [[nodiscard]] std::string ref_path(std::string_view reference) const;

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "base/file.h"
 #include "base/process.h"
@@ -84,7 +85,7 @@ class Store : public testing::Test {
     std::vector<std::string> out;
     for (const char* part : {"refs", "disks", "tmp"})
       for (const auto& entry : fs::directory_iterator(home_->root() + "/images/" + part))
-        if (entry.path().extension() != ".lock") out.push_back(entry.path());
+        out.push_back(entry.path());
     return out;
   }
 
@@ -197,9 +198,32 @@ TEST_F(Store, WhatAKilledPullLeftIsRemovedByTheNext) {
   const auto lock = FileLock::try_acquire(live + "/lock");
   ASSERT_TRUE(lock);
   fs::last_write_time(live, fs::file_time_type::clock::now() - std::chrono::hours(1));
+  const std::string refs = home_->root() + "/images/refs/";
+  std::ofstream(refs + "dead.json.lock").close();
+  const auto pulling = FileLock::try_acquire(refs + "live.json.lock");
+  ASSERT_TRUE(pulling);
   (void)store();
   EXPECT_FALSE(fs::exists(abandoned));
   EXPECT_TRUE(fs::exists(live));
+  EXPECT_FALSE(fs::exists(refs + "dead.json.lock"));
+  EXPECT_TRUE(fs::exists(refs + "live.json.lock"));
+}
+
+// Each of them deletes the lock that the next is waiting for.
+TEST_F(Store, OfManyWhoWantTheSameImageOneMakesIt) {
+  make_image({TarBuilder().file("x", std::string(3'000'000, 'x')).finish()});
+  std::vector<int64_t> made(4);
+  std::vector<std::thread> processes;
+  for (auto& when : made)
+    processes.emplace_back([&, mine = store()]() mutable {
+      NoProgress quiet;
+      const auto image = mine.ensure(reference(), quiet);
+      if (image) when = image->created_ns;
+    });
+  for (std::thread& process : processes) process.join();
+  EXPECT_GT(made.front(), 0);
+  EXPECT_THAT(made, testing::Each(made.front()));
+  EXPECT_EQ(left().size(), 2U) << "one record and one disk, no lock";
 }
 
 TEST_F(Store, ADamagedRecordIsAMissingImage) {
