@@ -104,11 +104,6 @@ Status write_names(const RootDir& root, const ResumeRequest& request) {
       0644);
 }
 
-std::string read_or_empty(const RootDir& root, const std::string& path) {
-  auto text = root.read(path);
-  return text ? std::move(*text) : std::string();
-}
-
 Status own_home(const RootDir& root, const PasswdEntry& user) {
   if (root.exists(user.home)) return {};
   ASSIGN(const Fd home, root.make_directory(user.home));
@@ -118,13 +113,12 @@ Status own_home(const RootDir& root, const PasswdEntry& user) {
 }
 
 Status provide_account(const RootDir& root, const Account& account) {
-  const std::string passwd = read_or_empty(root, "/etc/passwd");
-  const std::string group = read_or_empty(root, "/etc/group");
-  const auto shadow = root.read("/etc/shadow");
+  ASSIGN(const auto passwd, root.read_if_there("/etc/passwd"));
+  ASSIGN(const auto group, root.read_if_there("/etc/group"));
+  ASSIGN(const auto shadow, root.read_if_there("/etc/shadow"));
   const char* shell = root.exists("/bin/bash") ? "/bin/bash" : "/bin/sh";
   const AccountEdit edit =
-      add_account(account, passwd, group,
-                  shadow ? std::optional<std::string_view>(*shadow) : std::nullopt, shell);
+      add_account(account, passwd.value_or(""), group.value_or(""), shadow, shell);
   const auto put = [&](const std::string& path, const std::optional<std::string>& text) -> Status {
     if (!text) return {};
     return root.exists(path) ? root.rewrite(path, *text) : root.replace(path, *text, 0644);

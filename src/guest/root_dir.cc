@@ -11,6 +11,11 @@
 namespace sandbox::guest {
 namespace {
 
+// openat2(2) says EAGAIN where a path has a "..", as links of images do, and anything on the
+// machine was renamed or mounted meanwhile. A bound, since it is also what the lease of a file
+// says, and the workload may rename for ever.
+constexpr int kMostTries = 32;
+
 // Of one name each, so that two files of a directory may be written at the same time.
 std::string temporary_beside(const std::string& name) {
   return ".sandbox-new-" + name;
@@ -23,7 +28,11 @@ Result<Fd> RootDir::open(const std::string& path, int flags, unsigned mode) cons
   how.flags = static_cast<uint64_t>(flags | O_CLOEXEC);
   how.mode = mode;
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
-  const long fd = ::syscall(SYS_openat2, directory_.get(), path.c_str(), &how, sizeof how);
+  long fd = -1;
+  for (int tries = 0; tries < kMostTries; ++tries) {
+    fd = ::syscall(SYS_openat2, directory_.get(), path.c_str(), &how, sizeof how);
+    if (fd >= 0 || errno != EAGAIN) break;
+  }
   if (fd < 0) return fail_errno(errno, fmt::format("open {} in the root", path));
   return Fd(static_cast<int>(fd));
 }
@@ -39,6 +48,13 @@ Result<std::string> RootDir::read(const std::string& path, size_t limit) const {
   if (::fstat(file.get(), &info) != 0) return fail_errno(errno, "stat " + path);
   if (!S_ISREG(info.st_mode)) return fail(Code::kInvalid, "{} is not a regular file", path);
   return read_all(file.get(), limit);
+}
+
+Result<std::optional<std::string>> RootDir::read_if_there(const std::string& path) const {
+  auto text = read(path);
+  if (text) return std::move(*text);
+  if (text.error().code == Code::kNotFound) return std::nullopt;
+  return fail(std::move(text).error());
 }
 
 Result<RootDir::Place> RootDir::place(const std::string& path) const {

@@ -22,6 +22,9 @@ class RootDir {
 
   // A regular file of at most `limit` bytes; kNotFound when there is none.
   [[nodiscard]] Result<std::string> read(const std::string& path, size_t limit = 1U << 20) const;
+  // nullopt when there is none. What is there and cannot be read is an error: who means to write an
+  // extended file back must not take it for an empty one.
+  [[nodiscard]] Result<std::optional<std::string>> read_if_there(const std::string& path) const;
   // mkdir -p, 0755 and root's for what it makes. Returns an O_PATH descriptor.
   [[nodiscard]] Result<Fd> make_directory(const std::string& path) const;
   // An existing file of any type, or an empty one made now. Returns an O_PATH descriptor.

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "base/file.h"
 
@@ -58,6 +59,26 @@ TEST_F(RootDirTest, ReadsRegularFilesOnlyAndWithinTheLimit) {
   EXPECT_EQ(*root_.read("/etc/f"), "12345");
   EXPECT_FALSE(root_.read("/etc/f", 4));
   EXPECT_EQ(root_.read("/etc/none").error().code, Code::kNotFound);
+}
+
+TEST_F(RootDirTest, TellsAnAbsentFileFromOneThatCannotBeRead) {
+  EXPECT_EQ(*root_.read_if_there("/etc/passwd"), std::nullopt);
+  ASSERT_TRUE(root_.replace("/etc/passwd", "root", 0644));
+  EXPECT_EQ(*root_.read_if_there("/etc/passwd"), "root");
+  ASSERT_TRUE(root_.replace("/etc/passwd", std::string((1U << 20) + 1, 'x'), 0644));
+  EXPECT_FALSE(root_.read_if_there("/etc/passwd"));
+}
+
+TEST_F(RootDirTest, FindsAFileBehindAParentLinkWhileOthersAreRenamed) {
+  fs::create_directories(base_ / "root/usr/etc");
+  std::ofstream(base_ / "root/usr/etc/passwd") << "root";
+  fs::create_symlink("../usr/etc/passwd", base_ / "root/etc/passwd");
+  const std::jthread renames([this](const std::stop_token& stop) {
+    while (!stop.stop_requested()) (void)root_.replace("/etc/hosts", "", 0644);
+  });
+  size_t absent = 0;
+  for (int i = 0; i < 100'000; ++i) absent += root_.exists("/etc/passwd") ? 0 : 1;
+  EXPECT_EQ(absent, 0U);
 }
 
 TEST_F(RootDirTest, MakesDirectoriesAndMountPoints) {
