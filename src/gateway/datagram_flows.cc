@@ -40,6 +40,10 @@ size_t DatagramFlows::KeyHash::operator()(const Key& key) const noexcept {
   return std::hash<uint64_t>()(all * 0x9E3779B97F4A7C15ULL);
 }
 
+DatagramFlows::Key DatagramFlows::key_of(const Datagram& datagram) {
+  return {datagram.destination.value, datagram.port, datagram.guest_id};
+}
+
 DatagramFlows::DatagramFlows(const DatagramParts& parts, policy::Protocol protocol)
     : parts_(parts),
       protocol_(protocol),
@@ -53,11 +57,15 @@ DatagramFlows::~DatagramFlows() {
 void DatagramFlows::send(const Datagram& datagram) {
   if (datagram.payload.size() > limits_.payload)
     return refuse(datagram, net::Unreachable::kProhibited);
-  const Key key{datagram.destination.value, datagram.port, datagram.guest_id};
-  const auto known = flows_.find(key);
+  route(datagram, Attempt::kFirst);
+}
+
+// Of several datagrams that waited for the same names, the first opens the flow of all.
+void DatagramFlows::route(const Datagram& datagram, Attempt attempt) {
+  const auto known = flows_.find(key_of(datagram));
   if (known != flows_.end()) return forward(*known->second, datagram);
   DialDecision decision =
-      parts_.gates.dial(protocol_, datagram.destination, datagram.port, parts_.loop.now());
+      parts_.gates.dial(protocol_, datagram.destination, datagram.port, parts_.loop.now(), attempt);
   if (!decision.renew.empty()) return renew(datagram, decision.renew);
   judged(datagram, std::move(decision));
 }
@@ -74,8 +82,7 @@ void DatagramFlows::renew(const Datagram& datagram, const std::vector<policy::Ho
   parts_.names.renew(names, [this, packet, kept, alive = std::weak_ptr(alive_)] {
     if (alive.expired()) return;
     --renewing_;
-    judged(kept, parts_.gates.dial(protocol_, kept.destination, kept.port, parts_.loop.now(),
-                                   Attempt::kRenewed));
+    route(kept, Attempt::kRenewed);
   });
 }
 
@@ -110,7 +117,7 @@ DatagramFlows::Entry* DatagramFlows::open(const Datagram& datagram, DialDecision
     open_failed(datagram, socket.error);
     return nullptr;
   }
-  const Key key{datagram.destination.value, datagram.port, datagram.guest_id};
+  const Key key = key_of(datagram);
   const Status added =
       parts_.loop.add(socket.fd.get(), EventLoop::kRead, [this, key](uint32_t) { receive(key); });
   if (!added) {

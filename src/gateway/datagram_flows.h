@@ -77,6 +77,8 @@ class DatagramFlows {
   struct Entry;
   using Order = std::list<Entry>;  // front: used last
 
+  static Key key_of(const Datagram& datagram);
+  void route(const Datagram& datagram, Attempt attempt);
   void judged(const Datagram& datagram, DialDecision decision);
   void renew(const Datagram& datagram, const std::vector<policy::HostName>& names);
   bool make_room(const Datagram& datagram);
