@@ -95,8 +95,8 @@ Result<WatchedEnd> run_watched(const WatchedProgram& program, Progress& progress
     }
     pollfd fds[2] = {{output.get(), POLLIN, 0}, {exited ? -1 : child.pidfd.get(), POLLIN, 0}};
     const int ready = ::poll(fds, 2, kTickMs);
-    program.on_tick();
     if (ready < 0 && errno != EINTR) break;
+    program.on_tick();
     if (fds[1].revents != 0) exited = true;
     if (fds[0].revents != 0) {
       char buffer[16384];
