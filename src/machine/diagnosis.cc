@@ -24,8 +24,8 @@ constexpr Pattern kPatterns[] = {
     {"sandbox-launcher: unshare:", Code::kPermission,
      "this machine does not let users create namespaces",
      "sudo sysctl kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000 (and, where it "
-     "exists, "
-     "kernel.apparmor_restrict_unprivileged_userns=0)"},
+     "exists, kernel.apparmor_restrict_unprivileged_userns=0); in a plain chroot nobody may: enter "
+     "it by pivot_root, as systemd-nspawn and containers do"},
     {"sandbox-launcher: /proc/self/uid_map:", Code::kPermission,
      "this machine does not let users create namespaces",
      "where it exists: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"},

@@ -91,6 +91,15 @@ TEST(Diagnosis, NamesTheCauseAndWhatToDo) {
   }
 }
 
+// No setting helps there: the kernel refuses user namespaces to a process whose root is not its
+// mount namespace's.
+TEST(Diagnosis, NamespacesThatAreRefusedMayMeanAChroot) {
+  const Error error =
+      diagnose("starting",
+               {exited(125), "sandbox-launcher: unshare: Operation not permitted\n", {}, {}, {}});
+  EXPECT_NE(error.hint.find("chroot"), std::string::npos) << error.hint;
+}
+
 TEST(Diagnosis, GuestBytesCannotDriveTheTerminal) {
   const Error error = diagnose("running", {exited(0), "", "Kernel panic \x1b[2J\n", "", {}});
   EXPECT_EQ(error.message.find('\x1b'), std::string::npos);
