@@ -44,7 +44,7 @@ struct Wires {
   Fd network;                  // SOCK_STREAM: frames with a 4-byte big-endian length
   Fd ctl;                      // SOCK_STREAM: port sandbox.ctl.0
   Fd fs;                       // SOCK_STREAM: port sandbox.fs.0
-  Fd console;                  // SOCK_STREAM: what ttyS0 prints; see console.h
+  Fd console;                  // a pipe: what ttyS0 prints; see console.h
   std::vector<DiskFds> disks;  // slot 0 first, at most kDiskSlots; the slots left over read as
                                // zeros and forget writes
 };
