@@ -21,7 +21,7 @@ namespace sandbox {
 
 namespace {
 
-constexpr int kRecipeVersion = 1;
+constexpr int kRecipeVersion = 2;
 
 // A word of a source line: what apt itself prints, but a line break in it would be another source.
 bool is_plain_word(std::string_view word) {
@@ -162,7 +162,7 @@ constexpr std::string_view kCustomize =
     "printf '127.0.0.1 localhost\\n::1 localhost\\n127.0.1.1 sandbox\\n' > \"$1/etc/hosts\"; "
     ": > \"$1/etc/resolv.conf\"; "
     "chmod 0644 \"$1/etc/resolv.conf\"; "
-    ": > \"$1/etc/machine-id\"";
+    ": > \"$1/etc/machine-id\"; ";
 
 // "I: installing essential packages..." → "installing essential packages"
 std::optional<std::string_view> step_of(std::string_view line) {
@@ -201,6 +201,11 @@ Error explain_failure(const WatchedEnd& end) {
 
 }  // namespace
 
+// apt needs them to download for the image; whoever works inside it is not to read them.
+const std::string_view kRemoveCredentials =
+    "find \"$1/etc/apt\" -type f \\( -name '*.list' -o -name '*.sources' -o -path "
+    "'*/apt.conf.d/*' \\) -exec sed -i -E 's,(://)[^/@\"[:space:]]*@,\\1,g' {} +";
+
 const std::vector<std::string>& builtin_packages() {
   static const std::vector<std::string> kPackages = {
       "ca-certificates", "curl", "git", "iproute2", "iputils-ping", "procps", "python3", "sudo"};
@@ -233,9 +238,12 @@ Status make_builtin_root(const std::string& tar_path, Progress& progress) {
   for (const std::string& package : builtin_packages())
     packages += (packages.empty() ? "" : ",") + package;
   WatchedProgram program;
-  program.argv = {
-      "mmdebstrap",   "--mode=" + mode,        "--variant=minbase",
-      "--format=tar", "--include=" + packages, "--customize-hook=" + std::string(kCustomize)};
+  program.argv = {"mmdebstrap",
+                  "--mode=" + mode,
+                  "--variant=minbase",
+                  "--format=tar",
+                  "--include=" + packages,
+                  fmt::format("--customize-hook={}{}", kCustomize, kRemoveCredentials)};
   // Words, not files: in its user namespace mmdebstrap cannot read a private folder of the user's.
   for (const std::string& setting : settings) program.argv.push_back("--aptopt=" + setting);
   program.argv.insert(program.argv.end(), {codename, "-"});

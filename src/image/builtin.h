@@ -4,6 +4,7 @@
 // passwordless sudo, C.UTF-8, and the programs of builtin_packages().
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/progress.h"
@@ -20,5 +21,9 @@ ImageConfig builtin_config();
 // Writes the root as a tar file at `tar_path`. Needs no root: user namespaces with the sub-ids of
 // the user, else fakechroot.
 Status make_builtin_root(const std::string& tar_path, Progress& progress);
+
+// A shell command that removes user names and passwords from the addresses in the apt settings
+// below the folder "$1"; separate for its tests.
+extern const std::string_view kRemoveCredentials;
 
 }  // namespace sandbox
