@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "net/big_endian.h"
 
 namespace sandbox::net {
 
@@ -40,8 +41,7 @@ void write_ethernet(uint8_t* out, const MacAddress& destination, const MacAddres
                     uint16_t type) {
   std::ranges::copy(destination.bytes, out);
   std::ranges::copy(source.bytes, out + 6);
-  out[12] = static_cast<uint8_t>(type >> 8);
-  out[13] = static_cast<uint8_t>(type);
+  put16(out + 12, type);
 }
 
 }  // namespace sandbox::net

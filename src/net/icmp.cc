@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "net/big_endian.h"
+
 namespace sandbox::net {
 
 namespace {
@@ -10,11 +12,8 @@ namespace {
 constexpr uint8_t kTypeUnreachable = 3;
 
 void finish(uint8_t* out, size_t size) {
-  out[2] = 0;
-  out[3] = 0;
-  const uint16_t checksum = checksum_finish(checksum_add(0, {out, size}));
-  out[2] = static_cast<uint8_t>(checksum >> 8);
-  out[3] = static_cast<uint8_t>(checksum);
+  put16(out + 2, 0);
+  put16(out + 2, checksum_of({out, size}));
 }
 
 }  // namespace
@@ -30,7 +29,7 @@ std::optional<IcmpEcho> parse_icmp_echo(ByteView bytes) {
   out.payload = in.rest();
   const bool echo = out.type == IcmpEcho::kRequest || out.type == IcmpEcho::kReply;
   if (!in.ok() || !echo || code != 0) return std::nullopt;
-  if (checksum_finish(checksum_add(0, bytes)) != 0) return std::nullopt;
+  if (checksum_of(bytes) != 0) return std::nullopt;
   return out;
 }
 
@@ -38,10 +37,8 @@ void write_icmp_echo(uint8_t* out, uint8_t type, uint16_t identifier, uint16_t s
                      size_t payload_size) {
   out[0] = type;
   out[1] = 0;
-  out[4] = static_cast<uint8_t>(identifier >> 8);
-  out[5] = static_cast<uint8_t>(identifier);
-  out[6] = static_cast<uint8_t>(sequence >> 8);
-  out[7] = static_cast<uint8_t>(sequence);
+  put16(out + 4, identifier);
+  put16(out + 6, sequence);
   finish(out, kIcmpHeader + payload_size);
 }
 

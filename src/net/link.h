@@ -20,6 +20,7 @@
 #include "net/ethernet.h"
 #include "net/icmp.h"
 #include "net/ipv4.h"
+#include "net/reassembly.h"
 #include "net/udp.h"
 #include "net/wire.h"
 

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "net/ipv4.h"
+#include "net/reassembly.h"
 
 namespace {
 

@@ -26,7 +26,6 @@ inline constexpr uint8_t kFin = 0x01, kSyn = 0x02, kRst = 0x04, kPsh = 0x08, kAc
                          kUrg = 0x20;
 }
 
-inline constexpr size_t kIpHeader = 20;       // we neither send nor take IP options
 inline constexpr size_t kTcpHeader = 20;      // without options
 inline constexpr uint16_t kDefaultMss = 536;  // when a SYN names none (RFC 9293, 3.7.1)
 inline constexpr uint8_t kMaxScale = 14;      // larger offers count as 14 (RFC 7323, 2.3)

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "net/ipv4.h"
 #include "net/tcp/limits.h"
 
 namespace sandbox::tcp {
@@ -371,7 +372,7 @@ size_t Stack::rx_limit(const Flow& flow) const {
 }
 
 uint16_t Stack::largest_payload() const {
-  return static_cast<uint16_t>(config_.mtu - kIpHeader - kTcpHeader);
+  return static_cast<uint16_t>(config_.mtu - net::kIpv4Header - kTcpHeader);
 }
 
 void Stack::check_invariants() const {

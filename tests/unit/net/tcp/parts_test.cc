@@ -1,10 +1,9 @@
-// The parts the stack is built of: sequence numbers, checksum, ring, segment reader.
+// The parts the stack is built of: sequence numbers, ring, segment reader.
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "net/tcp/checksum.h"
 #include "net/tcp/ring.h"
 #include "unit/net/tcp/packet.h"
 
@@ -24,37 +23,6 @@ Bytes random_bytes(size_t size, uint32_t seed) {
   Bytes bytes(size);
   for (uint8_t& b : bytes) b = static_cast<uint8_t>(random());
   return bytes;
-}
-
-TEST(TcpChecksum, AgreesWithTheDefinitionAtEveryLengthAndAlignment) {
-  const Bytes bytes = random_bytes(200, 1);
-  for (size_t from = 0; from < 9; ++from) {
-    for (size_t size = 0; from + size <= bytes.size(); ++size) {
-      const ByteView piece = ByteView(bytes).subspan(from, size);
-      Checksum sum;
-      sum.add(piece);
-      ASSERT_EQ(sum.finish(), plain_checksum(piece)) << from << " " << size;
-    }
-  }
-}
-
-TEST(TcpChecksum, PiecesOfAnyLengthAddUp) {
-  const Bytes bytes = random_bytes(301, 2);
-  for (size_t cut = 0; cut <= bytes.size(); ++cut) {
-    Bytes copy(bytes.size());
-    Checksum sum;
-    sum.add_copy(ByteView(bytes).first(cut), copy.data());
-    sum.add_copy(ByteView(bytes).subspan(cut), copy.data() + cut);
-    ASSERT_EQ(sum.finish(), plain_checksum(bytes)) << cut;
-    ASSERT_EQ(copy, bytes);
-  }
-}
-
-TEST(TcpChecksum, LargePacketsOfOnesDoNotOverflow) {
-  const Bytes ones(65535, 0xff);
-  Checksum sum;
-  sum.add(ones);
-  EXPECT_EQ(sum.finish(), plain_checksum(ones));
 }
 
 TEST(TcpRing, BytesComeOutAsTheyWentInAcrossGrowthAndWrap) {

@@ -9,7 +9,7 @@
 
 #include "base/bytes.h"
 
-namespace sandbox::tcp {
+namespace sandbox::net {
 
 // A running sum over big-endian 16-bit words of a byte sequence that is handed over in pieces of
 // any length.
@@ -34,4 +34,7 @@ class Checksum {
   bool odd_ = false;  // the bytes so far are odd in number
 };
 
-}  // namespace sandbox::tcp
+// Of bytes that are there in one piece.
+uint16_t checksum_of(ByteView bytes);
+
+}  // namespace sandbox::net

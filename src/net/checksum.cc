@@ -2,16 +2,17 @@
 // complement addition does not care for word size, and byte order only swaps the two bytes of the
 // result (RFC 1071, 2).
 
-#include "net/tcp/checksum.h"
+#include "net/checksum.h"
 
 #include <bit>
 #include <cstring>
 
-namespace sandbox::tcp {
+namespace sandbox::net {
 namespace {
 
-uint64_t load64(const uint8_t* at) {
-  uint64_t word;
+template <class Word>
+Word load(const uint8_t* at) {
+  Word word;
   std::memcpy(&word, at, sizeof word);
   return word;
 }
@@ -33,23 +34,38 @@ uint16_t swap_bytes(uint16_t v) {
   return static_cast<uint16_t>((v << 8) | (v >> 8));
 }
 
-// Below 2^32 blocks the two halves of a word are summed apart, so that nothing carries and the
-// compiler may use vectors.
 constexpr size_t kBlock = 32;
 
-// Sum of `size` bytes as big-endian words, an odd last byte padded with zero.
-uint16_t sum_bytes(const uint8_t* at, size_t size) {
+// Sum of the whole blocks. Below 2^32 of them the two halves of a word are summed apart, so that
+// nothing carries and the compiler may use vectors.
+uint64_t sum_blocks(const uint8_t* at, size_t size) {
   uint64_t low[kBlock / 8] = {}, high[kBlock / 8] = {};
   for (; size >= kBlock; at += kBlock, size -= kBlock) {
     for (size_t i = 0; i < kBlock / 8; ++i) {
-      const uint64_t word = load64(at + 8 * i);
+      const uint64_t word = load<uint64_t>(at + 8 * i);
       low[i] += word & 0xffffffff;
       high[i] += word >> 32;
     }
   }
   uint64_t sum = 0;
   for (size_t i = 0; i < kBlock / 8; ++i) sum = add_carry(sum, add_carry(low[i], high[i]));
-  for (; size >= 8; at += 8, size -= 8) sum = add_carry(sum, load64(at));
+  return sum;
+}
+
+// Sum of `size` bytes as big-endian words, an odd last byte padded with zero.
+uint16_t sum_bytes(const uint8_t* at, size_t size) {
+  uint64_t sum = 0;
+  if (size >= kBlock) {
+    sum = sum_blocks(at, size);
+    at += size / kBlock * kBlock;
+    size %= kBlock;
+  }
+  for (; size >= 8; at += 8, size -= 8) sum = add_carry(sum, load<uint64_t>(at));
+  if (size >= 4) {
+    sum = add_carry(sum, load<uint32_t>(at));
+    at += 4;
+    size -= 4;
+  }
   if (size > 0) {
     uint64_t word = 0;
     std::memcpy(&word, at, size);
@@ -86,4 +102,10 @@ uint16_t Checksum::finish() const {
   return static_cast<uint16_t>(~fold(sum_));
 }
 
-}  // namespace sandbox::tcp
+uint16_t checksum_of(ByteView bytes) {
+  Checksum sum;
+  sum.add(bytes);
+  return sum.finish();
+}
+
+}  // namespace sandbox::net
