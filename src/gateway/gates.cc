@@ -91,6 +91,35 @@ std::string dial_hint(Protocol protocol, const IpAddress& address, uint16_t port
   return fmt::format("--allow {}{}", scope_of(protocol), target);
 }
 
+// Where the bytes of a stream end up: the port of its tunnel, which a CONNECT always names, or its
+// own.
+uint16_t port_inside(const Flow& flow) {
+  return flow.tunnel ? *flow.tunnel->port() : flow.port;
+}
+
+// "a.example.org", "192.0.2.1", "[2001:db8::1]"
+std::string host_of(const http::Authority& authority) {
+  const HostName* name = authority.name();
+  return name != nullptr ? name->text() : http::Authority(*authority.address()).text();
+}
+
+// Is it for a proxy, or for what is behind one, to say where a request goes?
+bool is_proxied(const Flow& flow, const http::Request& request) {
+  const bool asks_proxy =
+      request.form == http::Form::kAbsolute || request.form == http::Form::kAuthority;
+  return flow.proxy && (asks_proxy || flow.tunnel);
+}
+
+// Whom a request is for, and at which port: the one it names only where that decides where it goes.
+std::optional<http::Authority> asked_of(const Flow& flow, const http::Request& request) {
+  if (!request.host) return std::nullopt;
+  uint16_t port = flow.port;
+  if (is_proxied(flow, request))
+    port = request.host->port().value_or(flow.tunnel ? port_inside(flow) : request.default_port);
+  return request.host->name() != nullptr ? http::Authority(*request.host->name(), port)
+                                         : http::Authority(*request.host->address(), port);
+}
+
 // host.internal:PORT is the only rule that speaks about our own address.
 Verdict judge_host_internal(const policy::Policy& rules, Protocol protocol, uint16_t port) {
   const std::array names = {policy::host_internal()};
@@ -237,47 +266,69 @@ std::vector<HostName> Gates::names_at(const Flow& flow, Instant now) {
   return ledger_.find(flow.address, now).names;
 }
 
-// A stream that shows no name: only where a rule speaks about the address itself.
+// Where no name is shown: is there a rule about the address itself? In a tunnel that is the address
+// the proxy was asked for.
+Verdict Gates::by_address(const Flow& flow) const {
+  if (flow.tunnel)
+    return flow.tunnel->address() != nullptr ? judge_proxied(*flow.tunnel) : Verdict();
+  if (is_host_internal(flow)) return judge_host_internal(policy_, flow.protocol, flow.port);
+  return policy_.literal(flow.protocol, flow.address, flow.port, out_of_bounds_);
+}
+
 Verdict Gates::nameless(const Flow& flow, Reason refusal, std::string_view why) const {
-  Verdict verdict = is_host_internal(flow)
-                        ? judge_host_internal(policy_, flow.protocol, flow.port)
-                        : policy_.literal(flow.protocol, flow.address, flow.port, out_of_bounds_);
+  const Verdict verdict = by_address(flow);
   if (verdict.allow) return verdict;
   return {false, refusal, {}, std::string(why)};
 }
 
-Decision Gates::stream_decision(const Flow& flow, const Verdict& verdict, std::string subject,
-                                Instant now) {
-  const uint16_t port = flow.tunnel ? flow.tunnel->port().value_or(flow.port) : flow.port;
-  const std::string what = subject.empty() ? with_port(flow.address, flow.port) : subject;
-  const std::string target = subject.empty() ? what : fmt::format("{}:{}", subject, port);
-  Decision decision = decided(verdict, std::move(subject), what, fmt::format("--allow {}", target));
+Verdict Gates::judge_proxied(const http::Authority& target) const {
+  return target.name() != nullptr ? policy_.proxy_target(*target.name(), *target.port())
+                                  : policy_.proxy_target(*target.address(), *target.port());
+}
+
+// What a stream shows that goes where it was dialled, not where a proxy takes it.
+Verdict Gates::judge_direct(const Flow& flow, const http::Authority& shown, Reason refusal,
+                            Instant now) {
+  if (shown.name() == nullptr) return nameless(flow, refusal, "no rule names the address");
+  const std::vector<HostName> names = names_at(flow, now);
+  return policy_.name({*shown.name(), flow.port, flow.address, names}, refusal);
+}
+
+Decision Gates::stream_decision(const Flow& flow, const Verdict& verdict, ShownBy by,
+                                const std::optional<http::Authority>& shown, Instant now) {
+  std::string subject = shown ? host_of(*shown) : std::string();
+  const std::string what = shown ? subject : with_port(flow.address, flow.port);
+  std::string hint = fmt::format("--allow {}", shown ? shown->text() : what);
+  // The rules have the name already: what is missing is that it was resolved to this address.
+  if (shown && shown->name() != nullptr &&
+      policy_.anywhere(*shown->name(), Protocol::kTcp, shown->port()).allow)
+    hint.clear();
+  Decision decision = decided(verdict, std::move(subject), what, std::move(hint));
+  decision.shown_by = shown ? by : ShownBy::kNothing;
   decision.names = shown_names(names_at(flow, now));
   return decision;
 }
 
 Decision Gates::hello(Flow& flow, const tls::Hello& hello, Instant now) {
-  const std::string shown = hello.server_name ? hello.server_name->text() : "";
+  std::optional<http::Authority> shown;
+  if (hello.server_name) shown.emplace(*hello.server_name, port_inside(flow));
   Verdict verdict;
   if (hello.ech) {
     verdict = {
         false, Reason::kEch, {}, "an encrypted hello hides the name it is for; switch ECH off"};
   } else if (flow.proxy && !flow.tunnel) {
     verdict = {false, Reason::kSniDenied, {}, "TLS to a proxy hides what is asked of it"};
-  } else if (!hello.server_name) {
+  } else if (!shown) {
     verdict = nameless(flow, Reason::kSniDenied, "the hello shows no name");
   } else if (flow.tunnel) {
-    verdict = policy_.proxy_target(*hello.server_name, flow.tunnel->port().value_or(kHttps));
+    verdict = judge_proxied(*shown);
     if (!verdict.allow) verdict.reason = Reason::kSniDenied;
   } else {
-    const std::vector<HostName> names = names_at(flow, now);
-    verdict =
-        policy_.name({*hello.server_name, flow.port, flow.address, names}, Reason::kSniDenied);
+    verdict = judge_direct(flow, *shown, Reason::kSniDenied, now);
   }
-  Decision decision = stream_decision(flow, verdict, shown, now);
-  if (verdict.reason == Reason::kEch || allowed_already(hello.server_name, flow.port))
-    decision.hint.clear();
-  if (verdict.allow) flow.shown = hello.server_name;
+  Decision decision = stream_decision(flow, verdict, ShownBy::kServerName, shown, now);
+  if (verdict.reason == Reason::kEch) decision.hint.clear();
+  if (verdict.allow) flow.shown = std::move(shown);
   return decision;
 }
 
@@ -303,64 +354,35 @@ std::vector<HostName> Gates::held_names(const Flow& flow) {
   return shown_names(std::move(names));
 }
 
-Verdict Gates::judge_proxied(const http::Request& request, const Flow& flow) const {
-  const http::Authority& target = *request.host;
-  const uint16_t inside =
-      flow.tunnel ? flow.tunnel->port().value_or(request.default_port) : request.default_port;
-  const uint16_t port = target.port().value_or(inside);
-  return target.name() != nullptr ? policy_.proxy_target(*target.name(), port)
-                                  : policy_.proxy_target(*target.address(), port);
-}
-
-Verdict Gates::judge_request(const Flow& flow, const http::Request& request, Instant now) {
-  if (!request.host) return nameless(flow, Reason::kHostDenied, "the request names no host");
-  const bool asks_proxy =
-      request.form == http::Form::kAbsolute || request.form == http::Form::kAuthority;
-  if (flow.proxy && (asks_proxy || flow.tunnel)) return judge_proxied(request, flow);
+Verdict Gates::judge_request(const Flow& flow, const http::Request& request,
+                             const std::optional<http::Authority>& asked, Instant now) {
+  if (!asked) return nameless(flow, Reason::kHostDenied, "the request names no host");
+  if (is_proxied(flow, request)) return judge_proxied(*asked);
   if (request.form == http::Form::kAuthority)
     return {false,
             Reason::kHostDenied,
             {},
             fmt::format("CONNECT is for proxies; allow one with proxy/HOST:{}", flow.port)};
-  if (const IpAddress* address = request.host->address()) {
-    if (*address == flow.address)
-      return nameless(flow, Reason::kHostDenied, "no rule names the address");
+  if (asked->address() != nullptr && *asked->address() != flow.address)
     return {false, Reason::kHostDenied, {}, "the request names another address than it goes to"};
-  }
-  const std::vector<HostName> names = names_at(flow, now);
-  return policy_.name({*request.host->name(), flow.port, flow.address, names}, Reason::kHostDenied);
-}
-
-// A rule has the name already: what is missing is that it was resolved to this address, and one
-// more rule would not help.
-bool Gates::allowed_already(const std::optional<HostName>& name, uint16_t port) const {
-  return name && policy_.proxy_target(*name, port).allow;
+  return judge_direct(flow, *asked, Reason::kHostDenied, now);
 }
 
 Decision Gates::request(Flow& flow, const http::Request& request, Instant now) {
-  const Verdict verdict = judge_request(flow, request, now);
+  std::optional<http::Authority> asked = asked_of(flow, request);
+  const Verdict verdict = judge_request(flow, request, asked, now);
   if (verdict.allow && request.form == http::Form::kAuthority) flow.tunnel = request.host;
-  std::string subject;
-  if (request.host) {
-    const HostName* name = request.host->name();
-    subject = name != nullptr ? name->text() : http::Authority(*request.host->address()).text();
-    if (verdict.allow && name != nullptr) flow.shown = *name;
-  }
-  Decision decision = stream_decision(flow, verdict, subject, now);
-  if (request.form == http::Form::kAuthority && !verdict.allow && !flow.proxy)
-    decision.hint.clear();
-  if (request.host && request.host->name() != nullptr &&
-      allowed_already(*request.host->name(), flow.port))
-    decision.hint.clear();
+  Decision decision = stream_decision(flow, verdict, ShownBy::kHostHeader, asked, now);
+  if (request.form == http::Form::kAuthority && !flow.proxy) decision.hint.clear();
+  if (verdict.allow && asked) flow.shown = std::move(asked);
   return decision;
 }
 
 Decision Gates::opaque(const Flow& flow) const {
-  const uint16_t port = flow.tunnel ? flow.tunnel->port().value_or(kHttps) : flow.port;
   Verdict verdict{true, Reason::kAllowRule, flow.rule, {}};
   if (flow.proxy && !flow.tunnel) {
     verdict = {false, Reason::kHostDenied, {}, "a proxy is spoken to in HTTP"};
-  } else if (port == kHttps && !flow.server_first) {
+  } else if (port_inside(flow) == kHttps && !flow.server_first) {
     verdict = nameless(flow, Reason::kSniUnreadable, "neither TLS nor HTTP on port 443");
   }
   Decision decision = decided(verdict, {}, with_port(flow.address, flow.port), {});
@@ -370,15 +392,13 @@ Decision Gates::opaque(const Flow& flow) const {
 
 Decision Gates::rejudge(const Flow& flow, Instant now) {
   const DialDecision again = dial(flow.protocol, flow.address, flow.port, now, Attempt::kRenewed);
-  if (!again.decision.allow || !flow.shown) return again.decision;
-  if (flow.proxy) {
-    const uint16_t port = flow.tunnel ? flow.tunnel->port().value_or(kHttps) : uint16_t{80};
-    return stream_decision(flow, policy_.proxy_target(*flow.shown, port), flow.shown->text(), now);
-  }
-  const std::vector<HostName> names = names_at(flow, now);
-  const Verdict verdict =
-      policy_.name({*flow.shown, flow.port, flow.address, names}, Reason::kSniDenied);
-  return stream_decision(flow, verdict, flow.shown->text(), now);
+  if (!again.decision.allow) return again.decision;
+  const Verdict tunnel = flow.tunnel ? judge_proxied(*flow.tunnel) : Verdict{.allow = true};
+  if (!tunnel.allow) return stream_decision(flow, tunnel, ShownBy::kNothing, flow.tunnel, now);
+  if (!flow.shown) return again.decision;
+  const Verdict verdict = flow.proxy ? judge_proxied(*flow.shown)
+                                     : judge_direct(flow, *flow.shown, Reason::kSniDenied, now);
+  return stream_decision(flow, verdict, ShownBy::kNothing, flow.shown, now);
 }
 
 void Gates::set_host_addresses(std::vector<IpAddress> all) {

@@ -36,6 +36,8 @@
 
 namespace sandbox::gateway {
 
+enum class ShownBy { kNothing, kServerName, kHostHeader };
+
 // Everything an audit record says about a decision; protocol, address and port are the caller's.
 struct [[nodiscard]] Decision {
   bool allow = false;
@@ -43,7 +45,8 @@ struct [[nodiscard]] Decision {
   std::string rule = {};                     // text of the rule that decided, may be empty
   std::vector<policy::HostName> names = {};  // vouched for the address, or the name asked
   std::string subject = {};  // what was judged: name asked, SNI, Host; escaped, may be empty
-  std::string text = {};     // for people: "www.example.org is not allowed (no-allow-rule)"
+  ShownBy shown_by = ShownBy::kNothing;  // what the subject of a stream was read from
+  std::string text = {};  // for people: "www.example.org is not allowed (no-allow-rule)"
   std::string hint =
       {};  // the flag that would allow it, "--allow www.example.org:443"; may be empty
 };
@@ -83,7 +86,7 @@ struct Flow {
       false;  // pass server bytes before the client has shown a name (plain/ and well-known ports)
   bool proxy = false;                     // a proxy/ rule: absolute-form and CONNECT are expected
   std::optional<http::Authority> tunnel;  // target of the CONNECT last allowed
-  std::optional<policy::HostName> shown;  // the name the stream last showed and was allowed
+  std::optional<http::Authority> shown;   // what the stream last showed and was allowed for
   Ledger::Hold hold;
 };
 
@@ -145,13 +148,15 @@ class Gates {
                                     std::span<const policy::HostName> expired) const;
   std::vector<policy::HostName> names_at(const Flow& flow, Instant now);
   static std::vector<policy::HostName> held_names(const Flow& flow);
+  policy::Verdict by_address(const Flow& flow) const;
   policy::Verdict nameless(const Flow& flow, policy::Reason refusal, std::string_view why) const;
-  [[nodiscard]] bool allowed_already(const std::optional<policy::HostName>& name,
-                                     uint16_t port) const;
-  policy::Verdict judge_proxied(const http::Request& request, const Flow& flow) const;
-  policy::Verdict judge_request(const Flow& flow, const http::Request& request, Instant now);
-  Decision stream_decision(const Flow& flow, const policy::Verdict& verdict, std::string subject,
-                           Instant now);
+  policy::Verdict judge_proxied(const http::Authority& target) const;
+  policy::Verdict judge_direct(const Flow& flow, const http::Authority& shown,
+                               policy::Reason refusal, Instant now);
+  policy::Verdict judge_request(const Flow& flow, const http::Request& request,
+                                const std::optional<http::Authority>& asked, Instant now);
+  Decision stream_decision(const Flow& flow, const policy::Verdict& verdict, ShownBy by,
+                           const std::optional<http::Authority>& shown, Instant now);
 
   policy::Policy policy_;
   Config config_;

@@ -279,10 +279,7 @@ void RelaySession::update_interest() {
 
 void RelaySession::feed_gate() {
   const auto& parts = relay_.parts();
-  tcp::ReadSpans all = relay_.stack().rx(*flow_);
-  if (name_kind_ == Reporter::NameKind::kNone && fed_ == 0 && all.size() > 0)
-    name_kind_ =
-        all.first[0] == 0x16 ? Reporter::NameKind::kServerName : Reporter::NameKind::kHostHeader;
+  const tcp::ReadSpans all = relay_.stack().rx(*flow_);
   while (!gate_open_ && fed_ < all.size()) {
     const ByteView piece = fed_ < all.first.size() ? all.first.subspan(fed_)
                                                    : all.second.subspan(fed_ - all.first.size());
@@ -299,11 +296,9 @@ void RelaySession::feed_gate() {
 // False when the flow was refused.
 bool RelaySession::take(StreamGate::Step step) {
   for (const Decision& decision : step.decisions) {
-    const bool named = !decision.subject.empty();
     // A stream that shows no name is allowed by what the dial decided, which is on record.
-    if (decision.allow && !named) continue;
-    relay_.parts().reporter.stream(allowed_, named ? name_kind_ : Reporter::NameKind::kNone,
-                                   decision);
+    if (decision.allow && decision.shown_by == ShownBy::kNothing) continue;
+    relay_.parts().reporter.stream(allowed_, decision);
   }
   passable_ += step.pass;
   if (step.state == StreamGate::State::kRefused) {

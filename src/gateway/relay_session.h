@@ -89,7 +89,6 @@ class RelaySession final : public Session {
   Phase phase_ = Phase::kRenewing;
   Flow allowed_;  // as the gates see it
   std::optional<StreamGate> gate_;
-  Reporter::NameKind name_kind_ = Reporter::NameKind::kNone;
   Fd socket_;
   IpAddress connect_to_;
   size_t fed_ = 0;

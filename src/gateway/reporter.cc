@@ -35,15 +35,15 @@ void Reporter::dial(policy::Protocol protocol, const IpAddress& address, uint16_
   sink_.write(std::move(record));
 }
 
-void Reporter::stream(const Flow& flow, NameKind kind, const Decision& decision) {
+void Reporter::stream(const Flow& flow, const Decision& decision) {
   audit::Record record = base_record(decision);
-  record.proto = kind == NameKind::kServerName   ? "tls"
-                 : kind == NameKind::kHostHeader ? "http"
-                                                 : policy::text(flow.protocol);
+  record.proto = decision.shown_by == ShownBy::kServerName   ? "tls"
+                 : decision.shown_by == ShownBy::kHostHeader ? "http"
+                                                             : policy::text(flow.protocol);
   record.address = flow.address;
   record.port = flow.port;
-  if (kind == NameKind::kServerName) record.sni = decision.subject;
-  if (kind == NameKind::kHostHeader) record.host = decision.subject;
+  if (decision.shown_by == ShownBy::kServerName) record.sni = decision.subject;
+  if (decision.shown_by == ShownBy::kHostHeader) record.host = decision.subject;
   sink_.write(std::move(record));
 }
 

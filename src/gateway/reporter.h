@@ -12,15 +12,13 @@ namespace sandbox::gateway {
 
 class Reporter {
  public:
-  // What the name on a stream was read from.
-  enum class NameKind { kNone, kServerName, kHostHeader };
-
   explicit Reporter(audit::RecordSink& sink) : sink_(sink) {}
 
   void dns(const Decision& decision, const std::optional<Ipv4>& address);
   void dial(policy::Protocol protocol, const IpAddress& address, uint16_t port,
             const Decision& decision);
-  void stream(const Flow& flow, NameKind kind, const Decision& decision);
+  // Where no name was shown the record is of the connection: its proto is that of the flow.
+  void stream(const Flow& flow, const Decision& decision);
   // A flow that was allowed has ended; `how` for people: "finished", "refused by the host".
   void closed(const Flow& flow, audit::Traffic traffic, std::string_view how);
   // A limit of the gateway refused what the policy may well allow.

@@ -115,13 +115,14 @@ class Policy {
   Verdict proxy_target(const HostName& name, uint16_t port) const;
   Verdict proxy_target(const IpAddress& address, uint16_t port) const;
 
+  // Deny, then allow, for a name wherever it resolves. Without a port: on any.
+  Verdict anywhere(const HostName& name, Protocol protocol, std::optional<uint16_t> port) const;
+
   // `policy check`: [udp/|icmp/]HOST[@ADDRESS][:PORT], answered as the gates would; without ADDRESS
   // for a name that resolves where its rules expect, without a port: could anything reach it?
   Result<Verdict> check(std::string_view subject) const;
 
  private:
-  // Deny, then allow, for a name wherever it resolves. Without a port: on any.
-  Verdict anywhere(const HostName& name, Protocol protocol, std::optional<uint16_t> port) const;
   Verdict check_at(const HostName& name, const IpAddress& address, Protocol protocol,
                    std::optional<uint16_t> port, bool any) const;
   [[nodiscard]] std::optional<std::string> scoped(Scope scope, const Dial& dial) const;

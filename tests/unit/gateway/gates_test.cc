@@ -106,6 +106,117 @@ TEST(Gates, name_no_flag_where_a_rule_denied_or_none_would_help) {
             "--allow a.example.org@10.1.2.3");
 }
 
+tls::Hello hello_for(const std::string& name) {
+  tls::Hello hello;
+  hello.server_name = host(name);
+  return hello;
+}
+
+std::string get(const std::string& host) {
+  return "GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n";
+}
+
+TEST(Gates, name_no_flag_for_a_name_that_is_allowed_and_was_not_resolved_to_the_address) {
+  Gates some = gates({"a.example.org", "b.example.org:443"});
+  resolve(some, "a.example.org", {"93.184.215.14"});
+  for (const uint16_t port : {uint16_t{443}, uint16_t{80}}) {
+    Flow flow = some.dial(Protocol::kTcp, ip("93.184.215.14"), port, kNow).flow;
+    const std::string by_port = port == 443 ? "" : "--allow b.example.org:80";
+    for (const Decision& allowed : {some.hello(flow, hello_for("b.example.org"), kNow),
+                                    some.request(flow, request(get("b.example.org")), kNow)}) {
+      EXPECT_FALSE(allowed.allow);
+      EXPECT_EQ(allowed.hint, by_port);
+    }
+    const std::string expected = "--allow evil.net:" + std::to_string(port);
+    EXPECT_EQ(some.hello(flow, hello_for("evil.net"), kNow).hint, expected);
+    EXPECT_EQ(some.request(flow, request(get("evil.net")), kNow).hint, expected);
+  }
+}
+
+class ProxyFlow : public testing::Test {
+ protected:
+  static constexpr const char* kProxy = "proxy/192.0.2.9:3128";
+  void rules(std::vector<std::string> allow) {
+    allow.emplace_back(kProxy);
+    gates_.replace_policy(*policy::Policy::create(allow, {}));
+  }
+  void open(std::vector<std::string> allow) {
+    rules(std::move(allow));
+    DialDecision dialled = gates_.dial(Protocol::kTcp, ip("192.0.2.9"), 3128, kNow);
+    ASSERT_TRUE(dialled.decision.allow && dialled.flow.proxy);
+    flow_ = std::move(dialled.flow);
+  }
+  Decision ask(const std::string& line) {
+    const std::string target = line.substr(line.find(' ') + 1);
+    const size_t scheme = target.find("//");
+    std::string host = scheme == std::string::npos ? target : target.substr(scheme + 2);
+    host = host.substr(0, host.find('/'));
+    return gates_.request(flow_, request(line + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n"), kNow);
+  }
+
+  Gates gates_ = gates({});
+  Flow flow_;
+};
+
+TEST_F(ProxyFlow, names_the_flag_for_the_target_and_not_for_the_port_of_the_proxy) {
+  open({});
+  EXPECT_EQ(ask("CONNECT a.example.org:443").hint, "--allow a.example.org:443");
+  EXPECT_EQ(ask("GET http://a.example.org/").hint, "--allow a.example.org:80");
+  EXPECT_EQ(ask("GET http://a.example.org:8080/").hint, "--allow a.example.org:8080");
+  open({"a.example.org:443", "b.example.org:3128"});
+  ASSERT_TRUE(ask("CONNECT a.example.org:443").allow);
+  EXPECT_EQ(gates_.hello(flow_, hello_for("b.example.org"), kNow).hint,
+            "--allow b.example.org:443");
+}
+
+TEST_F(ProxyFlow, is_held_to_the_port_it_asked_for_when_the_policy_changes) {
+  open({"a.example.org:8080"});
+  ASSERT_TRUE(ask("GET http://a.example.org:8080/").allow);
+  rules({"a.example.org:8080", "b.example.org"});
+  EXPECT_TRUE(gates_.rejudge(flow_, kNow).allow);
+  rules({"a.example.org:80"});
+  EXPECT_FALSE(gates_.rejudge(flow_, kNow).allow);
+}
+
+TEST_F(ProxyFlow, is_held_to_its_tunnel_whatever_is_shown_inside) {
+  open({"a.example.org:443", "b.example.org:443", "192.0.2.7:443"});
+  ASSERT_TRUE(ask("CONNECT a.example.org:443").allow);
+  ASSERT_TRUE(gates_.hello(flow_, hello_for("b.example.org"), kNow).allow);
+  EXPECT_TRUE(gates_.rejudge(flow_, kNow).allow);
+  rules({"b.example.org:443"});
+  EXPECT_FALSE(gates_.rejudge(flow_, kNow).allow);
+  open({"192.0.2.7:443"});
+  ASSERT_TRUE(ask("CONNECT 192.0.2.7:443").allow);
+  EXPECT_TRUE(gates_.rejudge(flow_, kNow).allow);
+  rules({});
+  EXPECT_FALSE(gates_.rejudge(flow_, kNow).allow);
+}
+
+// The proxy's own address is allowed by a rule; that says nothing about what is behind it.
+TEST_F(ProxyFlow, takes_a_hello_without_a_name_only_in_a_tunnel_to_an_allowed_address) {
+  open({"a.example.org:443", "192.0.2.7:443"});
+  ASSERT_TRUE(ask("CONNECT a.example.org:443").allow);
+  EXPECT_FALSE(gates_.hello(flow_, {}, kNow).allow);
+  EXPECT_FALSE(gates_.opaque(flow_).allow);
+  open({"192.0.2.7:443"});
+  ASSERT_TRUE(ask("CONNECT 192.0.2.7:443").allow);
+  EXPECT_TRUE(gates_.hello(flow_, {}, kNow).allow);
+}
+
+TEST_F(ProxyFlow, takes_no_other_name_from_a_request_that_does_not_ask_for_a_proxy) {
+  open({"a.example.org"});
+  ASSERT_TRUE(ask("GET http://a.example.org:3128/").allow);
+  const Decision origin = gates_.request(flow_, request(get("a.example.org")), kNow);
+  EXPECT_EQ(origin.reason, Reason::kHostDenied);
+}
+
+TEST_F(ProxyFlow, says_of_a_name_in_a_tunnel_what_it_was_read_from) {
+  open({"a.example.org:443"});
+  EXPECT_EQ(ask("CONNECT a.example.org:443").shown_by, ShownBy::kHostHeader);
+  EXPECT_EQ(gates_.hello(flow_, hello_for("a.example.org"), kNow).shown_by, ShownBy::kServerName);
+  EXPECT_EQ(gates_.hello(flow_, {}, kNow).shown_by, ShownBy::kNothing);
+}
+
 TEST(Gates, know_whether_a_client_has_another_address_to_try) {
   Gates some = gates({"*.example.org"});
   resolve(some, "a.example.org", {"93.184.215.14"});

@@ -69,7 +69,7 @@ TEST_F(StreamGateTest, passes_nothing_of_a_hello_before_its_name_is_known) {
   EXPECT_EQ(passed_, "");
   EXPECT_EQ(client(text.substr(text.size() - 1)), State::kWatch);
   EXPECT_EQ(passed_, text);
-  EXPECT_EQ(flow_.shown->text(), "a.example.org");
+  EXPECT_EQ(flow_.shown->text(), "a.example.org:443");
 }
 
 TEST_F(StreamGateTest, opens_once_the_handshake_is_past) {
