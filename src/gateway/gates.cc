@@ -121,9 +121,8 @@ std::optional<http::Authority> asked_of(const Flow& flow, const http::Request& r
 }
 
 // host.internal:PORT is the only rule that speaks about our own address.
-Verdict judge_host_internal(const policy::Policy& rules, Protocol protocol, uint16_t port) {
-  const std::array names = {policy::host_internal()};
-  return rules.dial({protocol, kLoopback, port, names, {}, {}});
+policy::Dial host_internal_dial(Protocol protocol, uint16_t port) {
+  return {protocol, kLoopback, port, {&policy::host_internal(), 1}, {}, {}};
 }
 
 }  // namespace
@@ -245,7 +244,8 @@ bool Gates::expiry_decides(const policy::Dial& dial, std::span<const HostName> e
 
 DialDecision Gates::dial_host_internal(Protocol protocol, uint16_t port) const {
   DialDecision out;
-  const Verdict verdict = judge_host_internal(policy_, protocol, port);
+  const policy::Dial question = host_internal_dial(protocol, port);
+  const Verdict verdict = policy_.dial(question);
   const std::string what = fmt::format("{} host.internal:{}", policy::text(protocol), port);
   out.decision = decided(verdict, {}, what, fmt::format("--allow host.internal:{}", port));
   out.decision.names = {policy::host_internal()};
@@ -255,7 +255,8 @@ DialDecision Gates::dial_host_internal(Protocol protocol, uint16_t port) const {
   out.flow.address = config_.gateway;
   out.flow.port = port;
   out.flow.rule = verdict.rule;
-  out.flow.server_first = server_greets(port) || verdict.rule.starts_with("plain/");
+  out.flow.server_first = server_greets(port) || policy_.plain(question).has_value();
+  out.flow.proxy = policy_.proxy(question).has_value();
   return out;
 }
 
@@ -271,7 +272,7 @@ std::vector<HostName> Gates::names_at(const Flow& flow, Instant now) {
 Verdict Gates::by_address(const Flow& flow) const {
   if (flow.tunnel)
     return flow.tunnel->address() != nullptr ? judge_proxied(*flow.tunnel) : Verdict();
-  if (is_host_internal(flow)) return judge_host_internal(policy_, flow.protocol, flow.port);
+  if (is_host_internal(flow)) return policy_.dial(host_internal_dial(flow.protocol, flow.port));
   return policy_.literal(flow.protocol, flow.address, flow.port, out_of_bounds_);
 }
 

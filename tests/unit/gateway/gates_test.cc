@@ -255,6 +255,17 @@ TEST(Gates, lead_host_internal_to_loopback_whatever_is_spoken) {
   EXPECT_FALSE(some.rejudge(dialled.flow, kNow).allow);
 }
 
+TEST(Gates, take_host_internal_for_the_proxy_a_rule_says_it_is) {
+  const std::string connect =
+      "CONNECT a.example.org:443 HTTP/1.1\r\nHost: a.example.org:443\r\n\r\n";
+  Gates some = gates({"host.internal:3128", "proxy/host.internal:3128", "a.example.org:443"});
+  auto dialled = some.dial(Protocol::kTcp, ip("192.0.0.1"), 3128, kNow);
+  EXPECT_TRUE(some.request(dialled.flow, request(connect), kNow).allow);
+  Gates none = gates({"host.internal:3128", "a.example.org:443"});
+  auto plain = none.dial(Protocol::kTcp, ip("192.0.0.1"), 3128, kNow);
+  EXPECT_FALSE(none.request(plain.flow, request(connect), kNow).allow);
+}
+
 TEST(Gates, hold_a_flow_to_the_name_it_showed_when_the_policy_changes) {
   Gates some = gates({"*.example.org"});
   resolve(some, "a.example.org", {"93.184.215.14"});
