@@ -1,18 +1,22 @@
 #pragma once
 // Packet scripts: a conversation with the stack as text, one step a line, on a virtual clock.
 //
-//   > FLAGS seq=N [ack=N] [len=N] [win=N] [mss=N] [scale=N] [port=N] [to=ADDR] [hostport=N]
-//   [raw=HEX] [bad]
-//          the guest sends a segment, then the stack settles; ">>" leaves that to the next step
-//          that settles
-//   < FLAGS seq=N [ack=N] [len=N] [win=N] [mss=N] [scale=N] [port=N]     the next packet of the
-//   stack; no options: none there < nothing                          the stack has sent nothing
-//   more < any                              whatever it has sent
-//   + 10ms | 200us | 8s | 2h           time passes, timers run as they come due
-//   ! manual | accept | reset | drop | close | abort | flush | hold | unhold | read N | write N |
-//   wire N | wire open |
-//     connect | settle | host EVENT=ACTION
-//   ? events NAME… | state NAME | flows N | received N | memory N | deadline none
+//   > FLAGS seq=N [ack=N] [len=N] [win=N] [mss=N] [scale=N] [raw=HEX] [bad]
+//           [port=N] [to=ADDR] [hostport=N]
+//                   the guest sends a segment, then the stack settles; ">>" leaves that to the next
+//                   step that settles
+//   < FLAGS seq=N [ack=N] [len=N] [win=N] [mss=N] [scale=N] [port=N]
+//                   the next packet of the stack, with these fields; without len: no payload
+//   < nothing       the stack has sent nothing more
+//   < any           whatever it has sent
+//   + 10ms          time passes (us, ms, s, min, h), timers run as they come due
+//   ! VERB          the owner acts, or the world around changes:
+//                   accept, reset, drop, close, abort, flush, connect, read N, write N, settle
+//                   manual            leaves the decision on a SYN to a later step
+//                   hold, unhold      does not take the bytes of the guest, takes them again
+//                   wire N, wire open  the wire takes N packets and no more, takes all again
+//                   host EVENT=VERB   does so inside an event
+//   ? events NAME…, state NAME, flows N, received N, memory N, deadline none
 //
 // Flags are the letters S F R P A U, "." for none. Numbers are relative: seq of the guest and ack
 // of the stack to the guest's first number, the others to the stack's. The guest's first number is
