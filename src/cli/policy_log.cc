@@ -37,6 +37,9 @@ Show what a sandbox was allowed and denied. It may still run, or be gone.
 A line reads: time, verdict, protocol and destination, reason, [names resolved to the address].
 )";
 
+// More than the two files of a log hold.
+constexpr size_t kMostTail = 1'000'000;
+
 struct LogArgs {
   audit::LogFilter filter;
   bool follow = false;
@@ -49,7 +52,7 @@ Result<LogArgs> parse_args(std::vector<std::string> words) {
   CLI::App app;
   app.add_flag("--denied", args.filter.denied_only);
   app.add_flag("-f,--follow", args.follow);
-  app.add_option("--tail", args.filter.tail)->check(CLI::PositiveNumber);
+  app.add_option("--tail", args.filter.tail)->check(CLI::Range(size_t{1}, kMostTail));
   app.add_flag("--json", args.json);
   app.add_option("NAME", args.name)->required();
   TRY(parse_words(app, "policy log", std::move(words)));
