@@ -21,7 +21,7 @@
 // Flags are the letters S F R P A U, "." for none. Numbers are relative: seq of the guest and ack
 // of the stack to the guest's first number, the others to the stack's. The guest's first number is
 // just below 2^32, so every script crosses the wrap. A packet of the stack that no step expects
-// fails the script, and so does an event that is never looked at when events are looked at at all.
+// fails the script, and so does an event left over at its end when it looks at events at all.
 
 #include <fmt/format.h>
 
@@ -95,7 +95,8 @@ inline std::string joined(const std::vector<std::string>& words) {
 class Script : public Owner, public PacketSink {
  public:
   explicit Script(Config config = {});
-  // Empty when everything went as written, else the line and what is wrong with it.
+  // Empty when everything went as written, else the line and what is wrong with it. A further
+  // script goes on where this one ended.
   std::string run(std::string_view text);
 
   // The byte at `offset` of either stream; different for the two directions.
@@ -139,7 +140,7 @@ class Script : public Owner, public PacketSink {
   Instant now_{std::chrono::hours(1)};
   Flow* flow_ = nullptr;
   uint32_t our_first_ = 0;
-  bool manual_ = false, hold_ = false;
+  bool manual_ = false, hold_ = false, events_checked_ = false;
   size_t wire_room_ = SIZE_MAX;
   Bytes buffer_;
   std::deque<Sent> sent_;
@@ -154,6 +155,7 @@ inline Script::Script(Config config) : stack_(config, *this, *this) {}
 
 inline std::string Script::run(std::string_view text) {
   int count = 0;
+  events_checked_ = false;
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
@@ -165,6 +167,7 @@ inline std::string Script::run(std::string_view text) {
     if (!wrong.empty()) return fmt::format("line {} \"{}\": {}", count, line, wrong);
   }
   if (!sent_.empty()) return "at the end, unexpected: " + sent_.front().text;
+  if (events_checked_ && !events_.empty()) return "at the end, not looked at: " + joined(events_);
   return {};
 }
 
@@ -289,7 +292,7 @@ inline std::string Script::check(const std::string& what, const std::vector<std:
   const std::string want = joined(words);
   std::string got;
   if (what == "events")
-    got = joined(std::exchange(events_, {}));
+    events_checked_ = true, got = joined(std::exchange(events_, {}));
   else if (what == "state")
     got = flow_ == nullptr ? "none" : name(flow_->state());
   else if (what == "flows")

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cctype>
+#include <ostream>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,10 @@ struct Case {
   const char* name;
   std::string script;
 };
+
+inline void PrintTo(const Case& each, std::ostream* out) {
+  *out << each.name;
+}
 
 // A connection the owner accepted, with a guest window of 64256 bytes.
 inline constexpr std::string_view kEstablished = R"(
@@ -30,7 +35,9 @@ class ScriptTest : public ::testing::TestWithParam<Case> {
  protected:
   static std::string run() { return Script().run(GetParam().script); }
   static std::string run_established() {
-    return Script().run(std::string(kEstablished) + GetParam().script);
+    Script script;
+    const std::string wrong = script.run(kEstablished);
+    return wrong.empty() ? script.run(GetParam().script) : "opening: " + wrong;
   }
 };
 
