@@ -1,7 +1,9 @@
 #include "gateway/ledger.h"
 
 #include <algorithm>
-#include <cstring>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
 
 namespace sandbox::gateway {
 
@@ -10,10 +12,6 @@ namespace {
 // A flow holds copies of the pointer; the ledger itself is one owner.
 bool is_held(const std::shared_ptr<Ledger::Pair>& pair) {
   return pair.use_count() > 1;
-}
-
-void add_new(std::vector<policy::HostName>& list, const policy::HostName& name) {
-  if (std::find(list.begin(), list.end(), name) == list.end()) list.push_back(name);
 }
 
 }  // namespace
@@ -28,14 +26,30 @@ Ledger::Order::iterator Ledger::touch(Order::iterator entry) {
 }
 
 void Ledger::forget(Order::iterator entry) {
-  for (const auto& pair : entry->pairs) {
-    const auto known = by_name_.find(pair->name);
-    std::erase(known->second, entry->address);
-    if (known->second.empty()) by_name_.erase(known);
-  }
+  for (const auto& pair : entry->pairs) forget_name(*entry, pair->name);
   pairs_ -= entry->pairs.size();
   entries_.erase(entry->address);
   order_.erase(entry);
+}
+
+void Ledger::forget_name(const Entry& entry, const policy::HostName& name) {
+  const auto known = by_name_.find(name);
+  std::erase(known->second, entry.address);
+  if (known->second.empty()) by_name_.erase(known);
+}
+
+// For one more name of this address.
+bool Ledger::make_room_in(Entry& entry) {
+  if (entry.pairs.size() < kMaxNames) return true;
+  const auto victim =
+      std::min_element(entry.pairs.begin(), entry.pairs.end(), [](const auto& a, const auto& b) {
+        return std::pair(is_held(a), a->expiry) < std::pair(is_held(b), b->expiry);
+      });
+  if (is_held(*victim)) return false;
+  forget_name(entry, (*victim)->name);
+  entry.pairs.erase(victim);
+  --pairs_;
+  return true;
 }
 
 // Makes room for one more pair, and for its address unless that is `keep`.
@@ -68,6 +82,7 @@ bool Ledger::vouch(const IpAddress& address, const policy::HostName& name,
     }
   }
   Entry* entry = known == entries_.end() ? nullptr : &*known->second;
+  if (entry != nullptr && !make_room_in(*entry)) return false;
   if (!make_room(entry)) return false;
   if (entry == nullptr) {
     order_.push_front({address, {}});
@@ -84,13 +99,15 @@ Ledger::Found Ledger::find(const IpAddress& address, Instant now) {
   Found found;
   const auto known = entries_.find(address);
   if (known == entries_.end()) return found;
+  std::unordered_set<std::string_view> seen;  // of the aliases
   for (const auto& pair : touch(known->second)->pairs) {
     if (pair->expiry <= now && !is_held(pair)) {
       found.expired.push_back(pair->name);
       continue;
     }
     found.names.push_back(pair->name);
-    for (const policy::HostName& alias : pair->chain) add_new(found.aliases, alias);
+    for (const policy::HostName& alias : pair->chain)
+      if (seen.insert(alias.text()).second) found.aliases.push_back(alias);
     found.hold.push_back(pair);
   }
   return found;

@@ -8,7 +8,8 @@
 //
 // Limits: 8192 addresses and 16384 pairs (a guest allowed a whole zone can invent names without
 // end). When full, the address unused for longest and held by no flow goes; if all are held,
-// nothing enters.
+// nothing enters. 256 names of one address, since each flow to it holds them all: beyond that the
+// pair nearest to its end goes.
 
 #include <cstdint>
 #include <list>
@@ -27,6 +28,7 @@ class Ledger {
  public:
   static constexpr size_t kMaxAddresses = 8192;
   static constexpr size_t kMaxPairs = 16384;
+  static constexpr size_t kMaxNames = 256;  // of one address
   static constexpr Duration kMinLife = std::chrono::minutes(10);
 
   struct Pair {
@@ -68,7 +70,9 @@ class Ledger {
 
   Order::iterator touch(Order::iterator entry);
   [[nodiscard]] bool make_room(const Entry* keep);
+  [[nodiscard]] bool make_room_in(Entry& entry);
   void forget(Order::iterator entry);
+  void forget_name(const Entry& entry, const policy::HostName& name);
 
   Order order_;
   std::unordered_map<IpAddress, Order::iterator, AddressHash> entries_;

@@ -117,12 +117,31 @@ TEST(Ledger, full_of_held_addresses_takes_nothing_in) {
   EXPECT_TRUE(vouch(ledger, 100000, "a.b"));
 }
 
+std::string invented(size_t i) {
+  return "n" + std::to_string(i) + ".a.b";
+}
+
 TEST(Ledger, bounds_the_names_a_guest_invents_for_one_address) {
   Ledger ledger;
   ASSERT_TRUE(vouch(ledger, 7, "other.net"));
-  for (size_t i = 0; i < 2 * Ledger::kMaxPairs; ++i)
-    (void)vouch(ledger, 1, "n" + std::to_string(i) + ".a.b");
+  for (size_t i = 0; i < 2 * Ledger::kMaxPairs; ++i) (void)vouch(ledger, 1, invented(i));
   EXPECT_LE(ledger.pairs(), Ledger::kMaxPairs);
+  EXPECT_EQ(ledger.find(ip(1), kStart).hold.size(), Ledger::kMaxNames);
+  EXPECT_EQ(ledger.find(ip(7), kStart).names.size(), 1U);
+}
+
+TEST(Ledger, lets_the_name_nearest_to_its_end_go_and_none_that_is_held) {
+  Ledger ledger;
+  ASSERT_TRUE(vouch(ledger, 1, "held.a.b", 60s));
+  const Ledger::Hold held = ledger.find(ip(1), kStart).hold;
+  ASSERT_TRUE(vouch(ledger, 1, "short.a.b", 3600s));
+  for (size_t i = 2; i <= Ledger::kMaxNames; ++i) ASSERT_TRUE(vouch(ledger, 1, invented(i), 7200s));
+  Ledger::Found found = ledger.find(ip(1), kStart);
+  EXPECT_THAT(found.names, testing::Contains(host("held.a.b")));
+  EXPECT_THAT(found.names, testing::Not(testing::Contains(host("short.a.b"))));
+  EXPECT_EQ(ledger.addresses_of(host("short.a.b"), kStart), 0U);
+  EXPECT_FALSE(vouch(ledger, 1, "more.a.b")) << "a flow holds every name";
+  EXPECT_TRUE(vouch(ledger, 1, "held.a.b")) << "which can still be renewed";
 }
 
 }  // namespace
