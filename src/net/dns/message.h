@@ -3,11 +3,14 @@
 // out; no socket, no clock.
 //
 // The three directions:
-//   guest → us       parse_query()   strict: one question, class IN, at most one OPT, nothing
-//   behind it us → upstream    build_query()   a fresh message; not a byte of the guest's own is
-//   passed on except the name and type upstream → us    parse_answer()  every record unpacked;
-//   compression pointers only backwards, bounded work us → guest       build_reply()   built anew
-//   from the parsed records, so nothing unread passes through
+//   guest → us     parse_query()   strict: one question, class IN, at most one OPT, and nothing
+//                                  behind it
+//   us → upstream  build_query()   a fresh message; not a byte of the guest's own is passed on
+//                                  except the name and type
+//   upstream → us  parse_answer()  every record unpacked; compression pointers only backwards,
+//                                  bounded work
+//   us → guest     build_reply()   built anew from the parsed records, so nothing unread passes
+//                                  through
 //
 // A name keeps two forms. `wire` has the letters as they came, uncompressed, root label included:
 // it is echoed, because some clients compare it byte by byte (draft-vixie-dnsext-dns0x20). `host`
@@ -165,8 +168,8 @@ Bytes build_addresses(const Query& query, const std::vector<AddressRecord>& addr
 // The upstream's answer for the guest:
 //   * A records only where `allowed` has the address and it is on the chain; no AAAA;
 //   * HTTPS and SVCB without `ech`, `ipv4hint`, `ipv6hint`, and without h3 in `alpn` (RFC 9460):
-//   the first hides the name the
-//     gate must read, the hints are addresses nobody vouched for, h3 is QUIC, which is refused;
+//     the first hides the name the gate must read, the hints are addresses nobody vouched for, h3
+//     is QUIC, which is refused;
 //   * nothing of the additional section: its addresses are unvouched;
 //   * AD cleared when anything was left out.
 Bytes build_reply(const Query& query, const Answer& answer, const std::vector<Ipv4>& allowed);

@@ -9,18 +9,19 @@
 // Transfer-Encoding, a coding list that does not end in a single "chunked", a second Host, a Host
 // that disagrees with an absolute target, an HTTP/0.9 request.
 //
-//   Step step = reader.feed(bytes);      // the client's bytes, in order; only step.consumed of
-//   them were taken: feed the rest
+//   Step step = reader.feed(bytes);  // the client's bytes, in order; only step.consumed of them
+//                                    // were taken: feed the rest
 //
 //   kNeedMore   hold what was consumed: a head is incomplete, or it is not yet clear whether this
-//   is HTTP. The bytes held are
-//               always exactly those of the unfinished head
+//               is HTTP. The bytes held are always exactly those of the unfinished head
 //   kNotHttp    only as the first verdict of a connection: no server could read these bytes as HTTP
 //   kRequest    a head is complete, see request(); judge it, then pass on what was held; go on
-//   feeding kBody       what was consumed belongs to a body: pass it on at once; nothing is
-//   buffered kAwait101   nothing consumed: the client may send nothing until the server's answer to
-//   its upgrade is known, see below kOpaque     the connection changed its protocol: everything
-//   passes, stop feeding kMalformed  see reason(); answer 400 and close
+//               feeding
+//   kBody       what was consumed belongs to a body: pass it on at once; nothing is buffered
+//   kAwait101   nothing consumed: the client may send nothing until the server's answer to its
+//               upgrade is known, see below
+//   kOpaque     the connection changed its protocol: everything passes, stop feeding
+//   kMalformed  see reason(); answer 400 and close
 //
 // Upgrade: only "websocket" passes, and only in the first request of a connection. What comes after
 // it is opaque if the server answers 101 and HTTP if not, so the server's bytes go through

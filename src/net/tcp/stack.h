@@ -45,24 +45,23 @@
 //   settle() again when the wire is writable. Flows take turns of about 64 KiB.
 //
 // Design
-//   * Windows promise the rings' limits, not their memory (ring.h). What was promised is accepted:
-//   rcv_edge_ never moves
-//     back. On the wire the promise is rounded to the scale; at the very end of a full ring the
-//     guest may see up to 127 bytes less, bytes we would still take (RFC 7323, 2.4).
+//   * Windows promise the rings' limits, not their memory (ring.h). What was promised is
+//     accepted: rcv_edge_ never moves back. On the wire the promise is rounded to the scale; at
+//     the very end of a full ring the guest may see up to 127 bytes less, bytes we would still
+//     take (RFC 7323, 2.4).
 //   * The link neither loses nor reorders, so segments out of order are dropped with a duplicate
-//   ACK, and there is neither SACK
-//     nor congestion control. Resending is go-back-N by one mechanism for timeouts and three
-//     duplicate ACKs: snd_nxt_ goes back to snd_una_ and may lead it by recovery_room_, one segment
-//     at first, growing with each ACK, so that a guest that was merely slow is not sent everything
-//     twice.
+//     ACK, and there is neither SACK nor congestion control. Resending is go-back-N by one
+//     mechanism for timeouts and three duplicate ACKs: snd_nxt_ goes back to snd_una_ and may
+//     lead it by recovery_room_, one segment at first, growing with each ACK, so that a guest
+//     that was merely slow is not sent everything twice.
 //   * One timer resends and probes. It doubles from 200 ms to 8 s and gives up when it ran out 20
-//   times, about two minutes, with
-//     nothing at all heard of the guest. Expiries are counted, not time, and not while the wire is
-//     full: a VM that stood still together with this process is not a lost peer.
+//     times, about two minutes, with nothing at all heard of the guest. Expiries are counted, not
+//     time, and not while the wire is full: a VM that stood still together with this process is
+//     not a lost peer.
 //   * A probe (window or keep-alive) is an empty segment just left of the window; it draws an ACK
-//   and never exceeds a window.
+//     and never exceeds a window.
 //   * Deadlines are lazy: moving a flow's deadline later costs nothing, the heap wakes us early
-//   once and is corrected.
+//     once and is corrected.
 
 #include <array>
 #include <cstdint>

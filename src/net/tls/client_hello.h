@@ -11,11 +11,10 @@
 //   kNeedMore    hold everything: not decided yet
 //   kNotTls      these bytes start no TLS connection; nothing further is looked at
 //   kHello       a complete hello, see hello(); after it was allowed go on feeding: the state stays
-//   kHello while a second
-//                hello may still come
+//                kHello while a second hello may still come
 //   kUnreadable  see reason(); refuse
 //   kDone        the handshake has gone past the point where a hello in clear can come; stop
-//   feeding
+//                feeding
 //
 // A second hello follows a HelloRetryRequest (RFC 8446 section 4.1.4). Waiting for that request
 // would mean reading the server too; it is not needed. After the first hello every record in clear
