@@ -45,18 +45,23 @@ void read_attributes(ByteView bytes, std::vector<IpAddress>& out) {
 
 }  // namespace
 
-bool parse_address_messages(ByteView bytes, std::vector<IpAddress>& out, bool& changed) {
+AddressMessages parse_address_messages(ByteView bytes, std::vector<IpAddress>& out) {
+  using End = AddressMessages::End;
+  AddressMessages seen;
   while (const auto header = read_as<nlmsghdr>(bytes)) {
-    if (header->nlmsg_len < sizeof(nlmsghdr) || header->nlmsg_len > bytes.size()) return true;
+    if (header->nlmsg_len < sizeof(nlmsghdr) || header->nlmsg_len > bytes.size()) break;
     const ByteView body = bytes.subspan(sizeof(nlmsghdr), header->nlmsg_len - sizeof(nlmsghdr));
-    if (header->nlmsg_type == NLMSG_DONE || header->nlmsg_type == NLMSG_ERROR) return false;
+    if (header->nlmsg_type == NLMSG_DONE || header->nlmsg_type == NLMSG_ERROR) {
+      seen.end = header->nlmsg_type == NLMSG_DONE ? End::kDone : End::kFailed;
+      break;
+    }
     if ((header->nlmsg_flags & NLM_F_MULTI) == 0)  // not of a dump: a change that was announced
-      changed = true;
+      seen.changed = true;
     else if (header->nlmsg_type == RTM_NEWADDR && body.size() >= sizeof(ifaddrmsg))
       read_attributes(body.subspan(sizeof(ifaddrmsg)), out);
     bytes = bytes.subspan(std::min<size_t>(NLMSG_ALIGN(header->nlmsg_len), bytes.size()));
   }
-  return true;
+  return seen;
 }
 
 Result<std::unique_ptr<HostAddresses>> HostAddresses::create() {
@@ -97,21 +102,23 @@ Status HostAddresses::read_dump() {
     const ssize_t got = ::recv(socket_.get(), buffer.data(), buffer.size(), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return fail_errno(errno, "reading the host's addresses");
-    take_messages({buffer.data(), static_cast<size_t>(got)});
+    if (take_messages({buffer.data(), static_cast<size_t>(got)}) == AddressMessages::End::kFailed)
+      return fail(Code::kUnavailable, "the kernel does not tell the host's addresses");
   }
   return {};
 }
 
-// True when a dump was completed.
-bool HostAddresses::take_messages(ByteView bytes) {
-  bool changed = false;
-  const bool more = parse_address_messages(bytes, dump_, changed);
-  stale_ = stale_ || changed;
-  if (more || !dumping_) return false;
+// The addresses are replaced by a whole dump only: after one that failed the old ones stay
+// forbidden.
+AddressMessages::End HostAddresses::take_messages(ByteView bytes) {
+  using End = AddressMessages::End;
+  const AddressMessages seen = parse_address_messages(bytes, dump_);
+  stale_ = stale_ || seen.changed;
+  if (seen.end == End::kNone || !dumping_) return End::kNone;
   dumping_ = false;
-  addresses_ = std::move(dump_);
+  if (seen.end == End::kDone) addresses_ = std::move(dump_);
   dump_ = {};
-  return true;
+  return seen.end;
 }
 
 Status HostAddresses::follow(EventLoop& loop, Changed changed) {
@@ -128,7 +135,8 @@ void HostAddresses::on_readable() {
       continue;
     }
     if (got <= 0) break;
-    if (take_messages({buffer.data(), static_cast<size_t>(got)})) changed_(addresses_);
+    if (take_messages({buffer.data(), static_cast<size_t>(got)}) == AddressMessages::End::kDone)
+      changed_(addresses_);
   }
   if (stale_ && !dumping_) (void)request();  // on failure the next change tries again
 }

@@ -15,6 +15,14 @@
 
 namespace sandbox::gateway {
 
+// What one read of rtnetlink messages says; appends addresses of a dump to `out`.
+struct AddressMessages {
+  enum class End { kNone, kDone, kFailed };  // of the dump under way
+  End end = End::kNone;
+  bool changed = false;  // a change was announced
+};
+AddressMessages parse_address_messages(ByteView bytes, std::vector<IpAddress>& out);
+
 class HostAddresses {
  public:
   using Changed = std::function<void(const std::vector<IpAddress>&)>;
@@ -30,7 +38,7 @@ class HostAddresses {
   Status request();
   Status read_dump();
   void on_readable();
-  bool take_messages(ByteView bytes);
+  AddressMessages::End take_messages(ByteView bytes);
 
   Fd socket_;
   Changed changed_;
@@ -39,8 +47,5 @@ class HostAddresses {
   bool dumping_ = false;
   bool stale_ = false;  // a change came while dumping: dump again
 };
-
-// For tests: the addresses in rtnetlink messages. False at the end of a dump.
-bool parse_address_messages(ByteView bytes, std::vector<IpAddress>& out, bool& changed);
 
 }  // namespace sandbox::gateway

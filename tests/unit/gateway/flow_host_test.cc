@@ -53,27 +53,39 @@ TEST(HostAddresses, ReadsBothFamiliesFromADump) {
   const Bytes second = address_message(RTM_NEWADDR, NLM_F_MULTI, IFA_ADDRESS, v6);
   all.insert(all.end(), second.begin(), second.end());
   std::vector<IpAddress> out;
-  bool changed = false;
-  EXPECT_TRUE(parse_address_messages(all, out, changed));
-  EXPECT_FALSE(changed);
+  const AddressMessages seen = parse_address_messages(all, out);
+  EXPECT_EQ(seen.end, AddressMessages::End::kNone);
+  EXPECT_FALSE(seen.changed);
   EXPECT_EQ(out, (std::vector<IpAddress>{ip("10.1.2.3"), ip("fd00::7")}));
 }
 
 TEST(HostAddresses, AnAnnouncedChangeIsNoPartOfADump) {
   std::vector<IpAddress> out;
-  bool changed = false;
-  EXPECT_TRUE(parse_address_messages(address_message(RTM_NEWADDR, 0, IFA_LOCAL, {1, 2, 3, 4}), out,
-                                     changed));
-  EXPECT_TRUE(changed);
+  const AddressMessages seen =
+      parse_address_messages(address_message(RTM_NEWADDR, 0, IFA_LOCAL, {1, 2, 3, 4}), out);
+  EXPECT_EQ(seen.end, AddressMessages::End::kNone);
+  EXPECT_TRUE(seen.changed);
   EXPECT_TRUE(out.empty());
+}
+
+TEST(HostAddresses, AnErrorIsNotTheEndOfADumpThatWasWhole) {
+  Bytes all = address_message(RTM_NEWADDR, NLM_F_MULTI, IFA_LOCAL, {10, 1, 2, 3});
+  for (const auto& [type, end] : {std::pair(NLMSG_DONE, AddressMessages::End::kDone),
+                                  std::pair(NLMSG_ERROR, AddressMessages::End::kFailed)}) {
+    Bytes bytes = all;
+    const Bytes last = address_message(static_cast<uint16_t>(type), NLM_F_MULTI, 0, {0, 0, 0, 0});
+    bytes.insert(bytes.end(), last.begin(), last.end());
+    std::vector<IpAddress> out;
+    EXPECT_EQ(parse_address_messages(bytes, out).end, end);
+  }
 }
 
 TEST(HostAddresses, EveryTruncationIsSurvived) {
   const Bytes whole = address_message(RTM_NEWADDR, NLM_F_MULTI, IFA_LOCAL, {10, 1, 2, 3});
   for (size_t size = 0; size < whole.size(); ++size) {
     std::vector<IpAddress> out;
-    bool changed = false;
-    EXPECT_TRUE(parse_address_messages(ByteView(whole).first(size), out, changed));
+    EXPECT_EQ(parse_address_messages(ByteView(whole).first(size), out).end,
+              AddressMessages::End::kNone);
     EXPECT_TRUE(out.empty());
   }
 }
