@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <set>
@@ -180,6 +182,25 @@ TEST_F(MachineTest, ABootStateIsMadeOnceAndThenRestored) {
   EXPECT_EQ(second.steps, "");
   EXPECT_EQ(made.key, found.key);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(start(found).vmm);
+}
+
+// A frame of QEMU's own making would reach the gateway under an address that is not the guest's.
+TEST_F(MachineTest, OnlyTheGuestSpeaksOnTheNetworkWire) {
+  NoProgress progress;
+  const Running running = start(boot_state(progress));
+  ASSERT_TRUE(running.vmm);
+  std::array<uint8_t, 4 + 60> frame{};
+  const int wire = running.ends.network.get();
+  EXPECT_EQ(::recv(wire, frame.data(), frame.size(), MSG_DONTWAIT), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  // The control: told to, QEMU does announce the machine, and it would have been seen.
+  ASSERT_TRUE(
+      running.vmm->command("announce-self", R"({"initial":50,"max":50,"rounds":1,"step":50})"));
+  pollfd watch{wire, POLLIN, 0};
+  ASSERT_EQ(::poll(&watch, 1, 10'000), 1);
+  ASSERT_EQ(::recv(wire, frame.data(), frame.size(), MSG_WAITALL),
+            static_cast<ssize_t>(frame.size()));
+  EXPECT_EQ(frame[4 + 12] << 8 | frame[4 + 13], 0x8035) << "the EtherType of RARP";
 }
 
 TEST_F(MachineTest, EverythingOfItIsPrivate) {
