@@ -2,6 +2,8 @@
 
 #include <sys/socket.h>
 
+#include <cerrno>
+
 #include "gateway/dns_session.h"
 #include "gateway/relay_session.h"
 
@@ -10,6 +12,7 @@ namespace sandbox::gateway {
 namespace {
 
 constexpr uint16_t kDnsPort = 53;
+constexpr Duration kAcceptAgain = std::chrono::milliseconds(200);
 
 Session& session_of(tcp::Flow& flow) {
   return *static_cast<Session*>(flow.context());
@@ -67,13 +70,25 @@ void TcpRelay::accept_one(uint16_t guest_port) {
   socklen_t size = sizeof from;
   Fd socket(::accept4(published_.at(guest_port).get(), reinterpret_cast<sockaddr*>(&from), &size,
                       SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (!socket) return;  // gone again, or no descriptor left: it waits in the backlog
+  if (!socket) {
+    if (errno == EMFILE || errno == ENFILE) accept_later(guest_port);
+    return;  // gone again, or it waits in the backlog
+  }
   tcp::Flow* flow = open_to_guest(guest_port);
   if (flow == nullptr) return abort_socket(socket);
   auto session = std::make_unique<RelaySession>(*this, *flow);
   RelaySession& relay = *session;
   adopt(std::move(session), *flow);
   relay.start_published(std::move(socket), to_ip_address(from), guest_port);
+}
+
+// No descriptor is left: watched on, the listener would be ready again at once and for as long.
+void TcpRelay::accept_later(uint16_t guest_port) {
+  parts_.loop.modify(published_.at(guest_port).get(), 0);
+  parts_.loop.after(kAcceptAgain, [this, guest_port] {
+    const auto it = published_.find(guest_port);
+    if (it != published_.end()) parts_.loop.modify(it->second.get(), EventLoop::kRead);
+  });
 }
 
 tcp::Flow* TcpRelay::open_to_guest(uint16_t guest_port) {

@@ -99,6 +99,7 @@ class TcpRelay final : public tcp::Owner {
  private:
   Session& adopt(std::unique_ptr<Session> session, tcp::Flow& flow);
   void accept_one(uint16_t guest_port);
+  void accept_later(uint16_t guest_port);
   tcp::Flow* open_to_guest(uint16_t guest_port);
 
   Parts parts_;

@@ -1,4 +1,6 @@
 """A published port leads into the guest, and only what was published does."""
+import os
+import resource
 import socket
 import struct
 import time
@@ -67,3 +69,25 @@ def test_unpublished_is_unreachable(net):
             s.recv(1)
     time.sleep(0.1)
     assert net.gateway.stats()["tcp"]["segments_out"] == before
+
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_without_descriptors_a_visitor_waits_and_nothing_spins(net):
+    net.servers.append(TcpServer(net.guest, GUEST_IP, 80, lambda c: c.sendall(b"now")))
+    pid = net.gateway.process.pid
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, hard))
+    before = cpu_seconds(pid)
+    with visit(net) as s:
+        s.settimeout(1)
+        with pytest.raises(TimeoutError):
+            s.recv(1)
+        assert cpu_seconds(pid) - before < 0.3
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+        s.settimeout(10)
+        assert read_exactly(s, 3) == b"now"
