@@ -31,17 +31,16 @@ constexpr size_t kMostCopy = 8U << 20;  // per request, so that no request takes
 constexpr uint32_t kNobody = 65534;
 constexpr uint32_t kWatchMask = IN_MODIFY | IN_ATTRIB | IN_CREATE | IN_DELETE | IN_MOVED_FROM |
                                 IN_MOVED_TO | IN_ONLYDIR | IN_EXCL_UNLINK;
-constexpr int64_t kBillion = 1'000'000'000;
+constexpr uint32_t kBillion = 1'000'000'000;
 
 std::string number(int fd) {
   return std::to_string(fd);
 }
 
-int64_t nanoseconds(const struct statx_timestamp& t) {
-  return t.tv_sec * kBillion + t.tv_nsec;
-}
+// For stamps, which are compared for equality. Some file systems keep any number of seconds, so the
+// guest chooses this one: beyond the year 2262 it wraps around.
 int64_t nanoseconds(const Time& t) {
-  return t.seconds * kBillion + t.nanoseconds;
+  return static_cast<int64_t>(static_cast<uint64_t>(t.seconds) * kBillion + t.nanoseconds);
 }
 Time time_of(const struct statx_timestamp& t) {
   return {t.tv_sec, t.tv_nsec};
@@ -119,7 +118,7 @@ Outcome<Attributes> Tree::examine(int directory, const char* name, int flags) {
   Attributes out;
   out.key.device = makedev(raw.stx_dev_major, raw.stx_dev_minor);
   out.key.inode = raw.stx_ino;
-  if ((raw.stx_mask & STATX_BTIME) != 0) out.key.born_ns = nanoseconds(raw.stx_btime);
+  if ((raw.stx_mask & STATX_BTIME) != 0) out.key.born_ns = nanoseconds(time_of(raw.stx_btime));
   out.mode = raw.stx_mode;
   const auto map = [](uint32_t id, uint32_t owner, uint32_t shown) {
     if (id == owner) return shown;

@@ -9,8 +9,8 @@ namespace sandbox::files {
 
 class TempTree {
  public:
-  TempTree() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "files-XXXXXX").string();
+  explicit TempTree(const std::filesystem::path& base = std::filesystem::temp_directory_path()) {
+    std::string pattern = (base / "files-XXXXXX").string();
     path_ = std::filesystem::canonical(::mkdtemp(pattern.data()));
   }
   ~TempTree() {
