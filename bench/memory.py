@@ -5,6 +5,7 @@ from product import pss_megabytes
 from report import at_most, unmeasured
 
 OURS = ("sandbox-supervisor", "sandbox-gateway", "sandbox-files", "sandbox-recorder")
+QEMU = ("qemu-system-x86_64", "sandbox-launcher")  # the launcher stays beside it, and belongs to it
 GUEST_MEMORY = "/memfd:guest-memory"
 SETTLING = 5  # seconds after the command's first output
 
@@ -15,10 +16,11 @@ def measure(product):
         time.sleep(SETTLING)
         parts = sandbox.parts()
         try:
+            missing = set(OURS + QEMU) - set(parts)
+            if missing:
+                raise RuntimeError(f"no {', '.join(sorted(missing))} among the processes of the sandbox")
             ours = {name: sum(map(pss_megabytes, parts[name])) for name in OURS}
-            # QEMU's launcher stays beside it, and belongs to it.
-            beside = [pid for name in parts if name.startswith(("qemu-system", "sandbox-launcher")) for pid in parts[name]]
-            qemu = sum(pss_megabytes(pid, without=GUEST_MEMORY) for pid in beside)
+            qemu = sum(pss_megabytes(pid, without=GUEST_MEMORY) for name in QEMU for pid in parts[name])
         except PermissionError as error:
             return [unmeasured("Q1", "memory of an idle sandbox", f"{error.filename} cannot be read")]
     each = ", ".join(f"{name.removeprefix('sandbox-')} {value:.1f}" for name, value in ours.items())

@@ -13,7 +13,7 @@ class Product:
         self.build = pathlib.Path(build).resolve()
         self.bin = self.build / "bin"
         # The same caches as the acceptance tests, so that the user's own ~/.sandbox is left alone.
-        self.home = pathlib.Path(os.environ.get("SANDBOX_TEST_HOME", self.build / "acceptance-home")).resolve()
+        self.home = pathlib.Path(os.environ.get("SANDBOX_TEST_HOME", self.build / "test-home")).resolve()
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.environment = {**os.environ, "SANDBOX_HOME": str(self.home), "NO_COLOR": "1"}
         self.environment.pop("SANDBOX_TRACE", None)
@@ -37,7 +37,7 @@ class Product:
             finally:
                 process.kill()  # its supervisor sees that, and ends the sandbox
                 process.communicate()
-                wait_for_end_of(process.pid)
+                wait_for_supervisors()
 
     def first_output(self, image, *command):
         """Seconds from the call of `sandbox run` to the command's first byte."""
@@ -45,7 +45,7 @@ class Product:
             return sandbox.wait_output()
 
 
-def wait_for_end_of(pid):
+def wait_for_supervisors():
     """A supervisor whose client is gone is nobody's child any more; the next start must not share the machine with its end."""
     end = time.monotonic() + 10
     while time.monotonic() < end and any(words[0].endswith(b"/sandbox-supervisor") and parent_of(other) == 1

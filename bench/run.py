@@ -4,8 +4,8 @@
     bench/run.py --build build [--row Q2 ...] [--markdown]
 
 Prints one table and writes BUILD/bench/ROW.json. Needs a release build; a machine that does other work at the time gives
-figures about that work, so the load is printed with them. Exit status 1 when a bar is missed or
-a measurement broke; a peer that is not installed is no failure.
+figures about that work, so the load is printed with them. Exit status 1 when a bar is missed or a measurement broke; a peer
+that is not installed or does not work here is no failure.
 """
 import argparse
 import json
