@@ -87,7 +87,8 @@ void close_others(const std::vector<std::pair<int, int>>& fds, int report) {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
   int report = p.report;
-  if (const int number = place_descriptors(p.fds, report); number != 0) give_up(p.report, number);
+  if (const int number = place_descriptors(p.fds, report); number != 0)
+    give_up(report >= 0 ? report : p.report, number);
   close_others(p.fds, report);
   if (p.cwd != nullptr && ::chdir(p.cwd) < 0) give_up(report, errno);
   ::execve(p.argv[0], p.argv.data(), p.environment);

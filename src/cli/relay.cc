@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "channel/stream.h"
 #include "cli/terminal.h"
+#include "supervisor/failure_report.h"
 
 namespace sandbox::cli {
 
@@ -79,7 +80,7 @@ Result<RelayResult> Relay::run(std::optional<Duration> at_most) {
     if (monotonic_now() >= deadline) return RelayResult{.exit = {}, .timed_out = true};
     const bool want_stdin = stdin_open_ && !exit_ && client_.stdin_room() > 0;
     const auto events = static_cast<short>(client_.pending().empty() ? POLLIN : POLLIN | POLLOUT);
-    std::array<pollfd, 5> fds = {{{connection_, exit_ ? short{0} : events, 0},
+    std::array<pollfd, 5> fds = {{{exit_ ? -1 : connection_, events, 0},
                                   {signals_.fd(), POLLIN, 0},
                                   {want_stdin ? STDIN_FILENO : -1, POLLIN, 0},
                                   {sinks_[0].queue.empty() ? -1 : sinks_[0].fd, POLLOUT, 0},
@@ -169,11 +170,7 @@ Status Relay::take_frames(ByteView bytes) {
     if (output.bytes.empty()) continue;
     sinks_[output.pipe == Pipe::kStderr ? 1 : 0].queue.push_back(std::move(output.bytes));
   }
-  if (events.failure)
-    return fail(Error{Code::kUnavailable, events.failure->substr(0, events.failure->find('\n')),
-                      events.failure->find('\n') == std::string::npos
-                          ? ""
-                          : events.failure->substr(events.failure->find('\n') + 1)});
+  if (events.failure) return fail(error_from_report(*events.failure));
   if (events.exit) exit_ = std::move(events.exit);
   return {};
 }

@@ -50,8 +50,8 @@ Result<RunRecord> read_run_record_file(const std::string& run_dir) {
     if (j.contains("ended")) record.ended_ns = parse_rfc3339(j["ended"].get<std::string>());
     record.failure = j.value("failure", "");
     return record;
-  } catch (const json::exception& error) {
-    return fail(Code::kInvalid, "{}/record.json: {}", run_dir, error.what());
+  } catch (const json::exception&) {
+    return fail(Code::kInvalid, "{}/record.json is not the record of a sandbox", run_dir);
   }
 }
 

@@ -6,6 +6,8 @@
 #include <array>
 #include <cerrno>
 
+#include "supervisor/failure_report.h"
+
 namespace sandbox {
 
 using channel::Frame;
@@ -97,9 +99,8 @@ void GuestLink::set_clock() {
 }
 
 void GuestLink::report(const Error& error) {
-  std::string text = error.message;
-  if (!error.hint.empty()) text += "\n" + error.hint;
-  client_.send({0, FrameType::kError, 0, channel::encode(channel::ErrorReport{text})});
+  client_.send(
+      {0, FrameType::kError, 0, channel::encode(channel::ErrorReport{failure_report(error)})});
 }
 
 void GuestLink::flush() {

@@ -15,6 +15,7 @@
 #include "base/socket.h"
 #include "machine/disk.h"
 #include "store/run_record.h"
+#include "supervisor/failure_report.h"
 #include "supervisor/network.h"
 #include "supervisor/resolv_conf.h"
 
@@ -57,6 +58,15 @@ Result<std::pair<Fd, Fd>> wire_pair() {
   return pair;
 }
 
+// Asks by closing its control socket, insists after a while, and sees it gone in either case.
+void end_helper(std::optional<Helper>& helper) {
+  if (!helper) return;
+  helper->close_control();
+  if (helper->wait(kHelperGrace)) return;
+  helper->kill();
+  helper->wait(kHelperGrace);
+}
+
 }  // namespace
 
 Supervisor::~Supervisor() = default;
@@ -65,30 +75,23 @@ Result<std::unique_ptr<Supervisor>> Supervisor::create(SandboxSpec spec, Supervi
   std::unique_ptr<Supervisor> supervisor(new Supervisor(std::move(spec)));
   ASSIGN(supervisor->loop_, EventLoop::create());
   supervisor->created_ns_ = wall_now_ns();
-  Fd client;
-  if (auto copy = fds.client.duplicate()) client = std::move(*copy);
-  if (Status status = supervisor->start(std::move(fds)); !status) {
-    // Nothing may be left behind, and the client must learn why.
-    Error why = std::move(status.error());
-    if (supervisor->guest_) {
-      supervisor->guest_->report(why);
-    } else if (client) {
-      std::string text = why.message + (why.hint.empty() ? "" : "\n" + why.hint);
-      Bytes bytes;
-      channel::append_frame(
-          bytes, {0, channel::FrameType::kError, 0, channel::encode(channel::ErrorReport{text})});
-      (void)write_all(client.get(), as_text(bytes));
-    }
-    supervisor->failure_ = why;
-    supervisor->shut_down();
-    return fail(std::move(why));
-  }
-  return supervisor;
+  ASSIGN(const Fd client, fds.client.duplicate());
+  Status status = supervisor->start(std::move(fds));
+  if (status) return supervisor;
+  // Nothing may be left behind, and the client must learn why.
+  Bytes report;
+  channel::append_frame(report,
+                        {0, channel::FrameType::kError, 0,
+                         channel::encode(channel::ErrorReport{failure_report(status.error())})});
+  (void)::send(client.get(), report.data(), report.size(), MSG_NOSIGNAL);  // it may be gone
+  supervisor->failure_ = status.error();
+  supervisor->shut_down();
+  return fail(std::move(status.error()));
 }
 
 Status Supervisor::start(SupervisorFds fds) {
   lock_ = std::move(fds.lock);
-  write_run_record("running", std::nullopt);
+  TRY(write_run_record("running", std::nullopt));
   // What an earlier sandbox of this name left when it was killed.
   TRY(remove_tree(spec_.run_dir + "/disk.qcow2"));
   TRY(remove_tree(spec_.run_dir + "/audit"));
@@ -114,7 +117,7 @@ Status Supervisor::start(SupervisorFds fds) {
   TRY(start_helpers(std::move(network.first), std::move(files.first)));
   log::trace("helpers started");
   TRY(start_guest_link(std::move(ctl.first), std::move(fds.client)));
-  send_orders();
+  TRY(send_orders());
   loop_->run_once(0ns);  // a command that the client has sent already travels with the orders
   TRY(vmm_->load());
   log::trace("guest running");
@@ -143,12 +146,11 @@ Status Supervisor::start_helpers(Fd gateway_wire, Fd files_wire) {
                                    {own_records.second.get(), 12}}));
   ASSIGN(records_, audit::RecordSink::create(*loop_, std::move(own_records.first)));
 
-  ASSIGN(const auto mac, random_mac());
-  mac_ = mac_text(mac);
+  ASSIGN(mac_, random_mac());
   resolvers_ = host_resolvers();
   const json gateway = {{"wire", "stream"},
                         {"mtu", spec_.mtu},
-                        {"guest_mac", mac_},
+                        {"guest_mac", mac_text(mac_)},
                         {"gateway_mac", network::kGatewayMac},
                         {"guest_ip", network::kGuest.text()},
                         {"gateway_ip", network::kGateway.text()},
@@ -188,7 +190,7 @@ Status Supervisor::start_guest_link(Fd ctl, Fd client) {
   return guest_->start();
 }
 
-void Supervisor::send_orders() {
+Status Supervisor::send_orders() {
   channel::ResumeRequest orders;
   // getrandom(2) does not fail for 32 bytes once the pool is initialised, which it was before any
   // login.
@@ -196,13 +198,10 @@ void Supervisor::send_orders() {
           static_cast<ssize_t>(orders.entropy.size()) ||
       ::getrandom(&orders.nonce, sizeof orders.nonce, 0) !=
           static_cast<ssize_t>(sizeof orders.nonce))
-    return end_because(Error{Code::kIo, "the host gave no randomness"});
+    return fail(Code::kIo, "the host gave no randomness");
   orders.hostname = spec_.name.substr(0, spec_.name.find('.'));
   channel::Network net;
-  unsigned parts[6] = {};
-  (void)std::sscanf(mac_.c_str(), "%2x:%2x:%2x:%2x:%2x:%2x", &parts[0], &parts[1], &parts[2],
-                    &parts[3], &parts[4], &parts[5]);
-  for (size_t i = 0; i < 6; ++i) net.mac[i] = static_cast<uint8_t>(parts[i]);
+  net.mac = mac_;
   net.address = network::kGuest;
   net.prefix = network::kPrefix;
   net.gateway = network::kGateway;
@@ -219,6 +218,7 @@ void Supervisor::send_orders() {
   orders.profile = spec_.profile;
   orders.wall_ns = static_cast<uint64_t>(wall_now_ns());
   guest_->resume(orders);
+  return {};
 }
 
 Status Supervisor::watch_console(Fd console) {
@@ -230,7 +230,7 @@ Status Supervisor::watch_console(Fd console) {
   });
 }
 
-// False at its end, or when there is nothing more for now.
+// True as long as more can come.
 bool Supervisor::read_console() {
   std::array<char, 65536> buffer;
   const ssize_t n = ::read(console_fd_.get(), buffer.data(), buffer.size());
@@ -261,13 +261,15 @@ Status Supervisor::watch_everything() {
     if (!vmm_->read_events()) loop_->remove(vmm_->qmp_fd());
   }));
   watch_resolvers();
-  const auto tick = std::make_shared<std::function<void()>>();
-  *tick = [this, tick] {
-    guest_->set_clock();
-    loop_->after(kClockInterval, *tick);
-  };
-  loop_->after(kClockInterval, *tick);
+  keep_clock();
   return {};
+}
+
+void Supervisor::keep_clock() {
+  loop_->after(kClockInterval, [this] {
+    guest_->set_clock();
+    keep_clock();
+  });
 }
 
 void Supervisor::machine_ended() {
@@ -347,27 +349,22 @@ void Supervisor::shut_down() {
     vmm_->kill();
     vmm_->wait(kHelperGrace);
   }
-  for (auto* helper : {&gateway_, &files_}) {
-    if (!*helper) continue;
-    (*helper)->close_control();
-  }
-  for (auto* helper : {&gateway_, &files_})
-    if (*helper && !(*helper)->wait(kHelperGrace)) (*helper)->kill();
+  if (gateway_) gateway_->close_control();  // both at once: neither waits for the other
+  end_helper(files_);
+  end_helper(gateway_);
   if (records_) records_->finish();
   records_.reset();  // the recorder sees every source closed, writes its end record, and goes
-  if (recorder_) {
-    recorder_->close_control();
-    if (!recorder_->wait(kHelperGrace)) recorder_->kill();
-  }
+  end_helper(recorder_);
   (void)remove_tree(spec_.run_dir + "/disk.qcow2");
   if (!failure_) {
     (void)remove_tree(spec_.run_dir + "/console.log");
     (void)remove_tree(spec_.run_dir + "/console.1.log");
   }
-  write_run_record(failure_ ? "failed" : "ended", failure_);
+  if (const Status status = write_run_record(failure_ ? "failed" : "ended", failure_); !status)
+    log::line(status.error().message);
 }
 
-void Supervisor::write_run_record(std::string_view state, const std::optional<Error>& why) {
+Status Supervisor::write_run_record(std::string_view state, const std::optional<Error>& why) {
   RunRecord record;
   record.name = spec_.name;
   record.image = spec_.image;
@@ -378,7 +375,7 @@ void Supervisor::write_run_record(std::string_view state, const std::optional<Er
   record.created_ns = created_ns_;
   if (state != "running") record.ended_ns = wall_now_ns();
   if (why) record.failure = why->message;
-  (void)write_run_record_file(spec_.run_dir, record);
+  return write_run_record_file(spec_.run_dir, record);
 }
 
 }  // namespace sandbox

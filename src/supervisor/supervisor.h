@@ -8,6 +8,7 @@
 // End: whatever happens to any part, all of it ends. QEMU is killed first, so nothing of the guest
 // runs while the rest goes; the recorder goes last and closes the log.
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,18 +49,19 @@ class Supervisor {
   Status start(SupervisorFds fds);
   Status start_helpers(Fd gateway_wire, Fd files_wire);
   Status start_guest_link(Fd ctl, Fd client);
-  void send_orders();
+  Status send_orders();
   Status watch_everything();
   Status watch_console(Fd console);
   Status confine();
   void watch_resolvers();
+  void keep_clock();
   void machine_ended();
   bool read_console();
   void note(std::string_view text);
 
   void end_because(std::optional<Error> why);  // nullopt: as wished
   void shut_down();
-  void write_run_record(std::string_view state, const std::optional<Error>& why);
+  Status write_run_record(std::string_view state, const std::optional<Error>& why);
 
   SandboxSpec spec_;
   Fd lock_;
@@ -72,7 +74,7 @@ class Supervisor {
   Fd console_fd_;
   std::unique_ptr<audit::RecordSink> records_;
   std::unique_ptr<GuestLink> guest_;
-  std::string mac_;
+  std::array<uint8_t, 6> mac_{};
   std::vector<std::string> resolvers_;
   int64_t created_ns_ = 0;
   std::optional<Error> failure_;
