@@ -8,8 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <functional>
+#include <algorithm>
 
 #include "base/confine.h"
 #include "base/file.h"
@@ -90,7 +89,8 @@ Finding check_namespaces() {
           fmt::format("user namespaces cannot be made: {}",
                       errno_error(WEXITSTATUS(status), "unshare").message),
           "sysctl -w user.max_user_namespaces=10000 kernel.unprivileged_userns_clone=1 "
-          "kernel.apparmor_restrict_unprivileged_userns=0"};
+          "kernel.apparmor_restrict_unprivileged_userns=0; never possible in a chroot, use a "
+          "container"};
 }
 
 Finding check_landlock() {
@@ -111,8 +111,9 @@ Finding check_ping() {
   constexpr const char* kPath = "/proc/sys/net/ipv4/ping_group_range";
   const auto text = read_file(kPath, 4096);
   if (!text) return {Level::kWarn, "ping", text.error().message};
-  const std::string range = std::string(trim(*text));
-  const size_t gap = range.find_first_of(" \t");
+  std::string range(trim(*text));
+  std::replace(range.begin(), range.end(), '\t', ' ');
+  const size_t gap = range.find(' ');
   const auto low = parse_decimal(range.substr(0, gap));
   const auto high = gap == std::string::npos
                         ? std::nullopt
