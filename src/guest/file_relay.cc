@@ -10,6 +10,10 @@
 // while it waits for a reply; to drop pages it may first have to write them. In both cases the
 // write of the notification waits for a reply that only the receiver can bring.
 //
+// The file systems exist before the threads do, mounted nowhere (fsmount), and are put in their
+// places one after the other when the threads run: the mount point of a share inside another is
+// looked up in that other one, which must answer.
+//
 // A notification that finds no room waiting (kMaxNotifications) is dropped: the caches it was for
 // expire by time.
 //
@@ -28,6 +32,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <condition_variable>
 #include <csignal>
 #include <cstring>
@@ -50,32 +55,44 @@ constexpr int kTurn = 16;
 constexpr int kConnectTries = 200;
 constexpr int kConnectPauseMs = 50;
 
-Status make_mount_point(const std::string& path, bool single_file) {
-  if (path.empty() || path[0] != '/')
-    return fail(Code::kInvalid, "the mount point '{}' is not absolute", path);
-  for (size_t slash = path.find('/', 1); slash != std::string::npos;
-       slash = path.find('/', slash + 1)) {
-    if (::mkdir(path.substr(0, slash).c_str(), 0755) < 0 && errno != EEXIST)
-      return fail_errno(errno, "mkdir " + path.substr(0, slash));
+// The file system of a share, mounted nowhere yet. The descriptor is the mount.
+Result<Fd> make_mount(int fuse, const channel::Share& share) {
+  const Fd context(::fsopen("fuse", FSOPEN_CLOEXEC));
+  if (!context) return fail_errno(errno, "make a FUSE file system");
+  const std::pair<const char*, std::string> values[] = {
+      {"source", fmt::format("share{}", share.id)},
+      {"subtype", "sandbox"},
+      {"fd", std::to_string(fuse)},
+      {"rootmode", fmt::format("{:o}", share.single_file ? S_IFREG : S_IFDIR)},
+      {"user_id", "0"},
+      {"group_id", "0"},
+      {"max_read", std::to_string(files::kMaxData)}};
+  std::vector<const char*> flags = {"allow_other", "default_permissions"};
+  unsigned attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+  if (share.read_only) {
+    flags.push_back("ro");
+    attributes |= MOUNT_ATTR_RDONLY;
   }
-  if (single_file) {
-    ASSIGN(const Fd file, open_file(path, O_WRONLY | O_CREAT | O_NOCTTY | O_NOFOLLOW, 0644));
-    return {};
-  }
-  if (::mkdir(path.c_str(), 0755) < 0 && errno != EEXIST) return fail_errno(errno, "mkdir " + path);
-  return {};
+  for (const auto& [key, value] : values)
+    if (::fsconfig(context.get(), FSCONFIG_SET_STRING, key, value.c_str(), 0) != 0)
+      return fail_errno(errno, fmt::format("set {} of a FUSE file system", key));
+  for (const char* flag : flags)
+    if (::fsconfig(context.get(), FSCONFIG_SET_FLAG, flag, nullptr, 0) != 0)
+      return fail_errno(errno, fmt::format("set {} of a FUSE file system", flag));
+  if (::fsconfig(context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) != 0)
+    return fail_errno(errno, "make a FUSE file system");
+  Fd mount(::fsmount(context.get(), FSMOUNT_CLOEXEC, attributes));
+  if (!mount) return fail_errno(errno, "make a FUSE mount");
+  return mount;
 }
 
-Status mount_fuse(int fuse, const ShareMount& share) {
-  const std::string options = fmt::format(
-      "fd={},rootmode={:o},user_id=0,group_id=0,allow_other,default_permissions,max_read={}", fuse,
-      share.single_file ? S_IFREG : S_IFDIR, files::kMaxData);
-  unsigned long flags = MS_NOSUID | MS_NODEV;
-  if (share.read_only) flags |= MS_RDONLY;
-  if (::mount(fmt::format("share{}", share.id).c_str(), share.mount_point.c_str(), "fuse.sandbox",
-              flags, options.c_str()) < 0)
-    return fail_errno(errno, "mounting " + share.mount_point);
-  return {};
+// The mount point as the kernel resolved it, free of symbolic links.
+Result<std::string> resolved_path(const Fd& point) {
+  char path[PATH_MAX];
+  const ssize_t size =
+      ::readlink(fmt::format("/proc/self/fd/{}", point.get()).c_str(), path, sizeof path);
+  if (size <= 0) return fail_errno(errno, "resolve a mount point");
+  return std::string(path, static_cast<size_t>(size));
 }
 
 // New threads inherit the mask: all signals stay with the threads of the caller.
@@ -100,18 +117,20 @@ class FileRelay::Impl {
  public:
   Impl(Fd port, Fd stop) : port_(std::move(port)), stop_(std::move(stop)) {}
 
-  Status add(const ShareMount& share);
+  Status add(const channel::Share& share);
   void start_threads();
+  Status attach(const RootDir& root);  // puts every mount in its place
   void stop();
   [[nodiscard]] bool broken() const { return broken_; }
 
  private:
   struct Mount {
-    ShareMount share;
+    channel::Share share;
     Fd fuse;
-    // Keeps the mount busy, so that aborting it cannot also take it away and bare the directory
-    // underneath.
+    // The mount itself. Held, it keeps the mount busy, so that aborting it cannot also take it away
+    // and bare the directory underneath.
     Fd anchor;
+    std::string place;  // where it is mounted; empty: nowhere yet
   };
   struct Notification {
     int fuse;
@@ -131,8 +150,8 @@ class FileRelay::Impl {
   bool wait(int fd, short events, int timeout_ms, short* ready);
 
   Fd port_;
-  Fd stop_;  // an eventfd, readable once the threads shall end
-  std::vector<Mount> mounts_;
+  Fd stop_;                    // an eventfd, readable once the threads shall end
+  std::vector<Mount> mounts_;  // complete before the threads start
   Bytes request_ = Bytes(files::kFrameHeader + files::kMaxPayload + 65'536);
   Bytes piece_ = Bytes(kPortRead);
   files::Decoder decoder_;
@@ -140,20 +159,36 @@ class FileRelay::Impl {
   int connect_tries_ = 0;
   std::atomic<bool> broken_{false};
   bool stopped_ = false;
-  std::mutex mutex_;  // guards the two below
+  std::mutex mutex_;  // guards the two below and the places of the mounts
   std::deque<Notification> notifications_;
   bool no_more_notifications_ = false;
   std::condition_variable notified_;
   std::vector<std::thread> threads_;
 };
 
-Status FileRelay::Impl::add(const ShareMount& share) {
-  TRY(make_mount_point(share.mount_point, share.single_file));
+Status FileRelay::Impl::add(const channel::Share& share) {
   ASSIGN(Fd fuse, open_file("/dev/fuse", O_RDWR | O_NONBLOCK));
-  TRY(mount_fuse(fuse.get(), share));
-  Mount mount{share, std::move(fuse), Fd()};
-  mount.anchor = Fd(::open(share.mount_point.c_str(), O_PATH | O_CLOEXEC));
-  mounts_.push_back(std::move(mount));
+  ASSIGN(Fd mount, make_mount(fuse.get(), share));
+  mounts_.push_back({share, std::move(fuse), std::move(mount), {}});
+  return {};
+}
+
+Status FileRelay::Impl::attach(const RootDir& root) {
+  for (Mount& mount : mounts_) {
+    const std::string& path = mount.share.path;
+    ASSIGN(const Fd point,
+           mount.share.single_file ? root.make_file(path) : root.make_directory(path));
+    ASSIGN(std::string place, resolved_path(point));
+    {
+      const std::lock_guard lock(mutex_);
+      mount.place = std::move(place);
+    }
+    if (::move_mount(mount.anchor.get(), "", point.get(), "",
+                     MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0)
+      return fail_errno(errno, "mounting " + path);
+    // Who breaks off now finds this mount; who did before may not have.
+    if (broken_) return fail(Code::kIo, "the file port broke while {} was mounted", path);
+  }
   return {};
 }
 
@@ -294,12 +329,19 @@ void FileRelay::Impl::notify_loop() {
 // anchor keeps the mount.
 void FileRelay::Impl::break_off() {
   if (broken_.exchange(true)) return;
-  for (const Mount& mount : mounts_) (void)::umount2(mount.share.mount_point.c_str(), MNT_FORCE);
+  std::vector<std::string> places;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Mount& mount : mounts_)
+      if (!mount.place.empty()) places.push_back(mount.place);
+  }
+  for (const std::string& place : places) (void)::umount2(place.c_str(), MNT_FORCE);
 }
 
 void FileRelay::Impl::unmount(Mount& mount) {
-  const char* path = mount.share.mount_point.c_str();
   mount.anchor.reset();
+  if (mount.place.empty()) return;
+  const char* path = mount.place.c_str();
   if (!broken_ && ::umount2(path, UMOUNT_NOFOLLOW) == 0) return;
   if (!broken_) {
     // In use: what shared mappings hold is written before the rest is cut off.
@@ -334,15 +376,17 @@ bool FileRelay::broken() const {
   return impl_->broken();
 }
 
-Result<std::unique_ptr<FileRelay>> FileRelay::start(Fd port, std::vector<ShareMount> mounts) {
+Result<std::unique_ptr<FileRelay>> FileRelay::start(Fd port, const RootDir& root,
+                                                    const std::vector<channel::Share>& shares) {
   TRY(set_nonblocking(port.get(), true));
   Fd stop(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!stop) return fail_errno(errno, "eventfd");
   std::unique_ptr<FileRelay> relay(
       new FileRelay(std::make_unique<Impl>(std::move(port), std::move(stop))));
   // On an error the destructor unmounts what was mounted.
-  for (const ShareMount& share : mounts) TRY(relay->impl_->add(share));
+  for (const channel::Share& share : shares) TRY(relay->impl_->add(share));
   relay->impl_->start_threads();
+  TRY(relay->impl_->attach(root));
   return relay;
 }
 

@@ -3,34 +3,31 @@
 // between the kernel and the port. It understands nothing of them but their length;
 // `files/transport.h` is the framing on the port.
 //
-//   ASSIGN(auto relay, FileRelay::start(std::move(port), {{1, "/home/u/project"}, {2, "/opt/ref",
-//   true}})); …                      // the mounts answer as long as the relay lives relay->stop();
-//   // or its destructor: unmounts, ends the threads
+//   ASSIGN(auto relay, FileRelay::start(std::move(port), root, request.shares));
+//   // the mounts answer as long as the relay lives
+//   relay->stop();  // or its destructor: unmounts, ends the threads
 //
 // Call it with the rights to mount, in the mount namespace that shall see the shares. It starts
 // three threads and blocks no signals of the caller's own; every thread of it blocks all signals.
 
-#include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "base/fd.h"
 #include "base/result.h"
+#include "channel/messages.h"
+#include "guest/root_dir.h"
 
 namespace sandbox::guest {
 
-struct ShareMount {
-  uint32_t id = 0;          // as in the configuration of sandbox-files
-  std::string mount_point;  // absolute; made when absent (directories 0755)
-  bool read_only = false;   // the server refuses writes in any case
-  bool single_file = false;
-};
-
 class FileRelay {
  public:
-  // `port` is read and written by the relay alone from now on; it is made non-blocking.
-  static Result<std::unique_ptr<FileRelay>> start(Fd port, std::vector<ShareMount> mounts);
+  // `port` is read and written by the relay alone from now on; it is made non-blocking. The paths
+  // of the shares are below `root`; what is missing of them is made. They are mounted in the order
+  // given, so an outer one goes before one inside it, whose mount point is then a directory or file
+  // of the outer share.
+  static Result<std::unique_ptr<FileRelay>> start(Fd port, const RootDir& root,
+                                                  const std::vector<channel::Share>& shares);
   ~FileRelay();
   FileRelay(const FileRelay&) = delete;
   FileRelay& operator=(const FileRelay&) = delete;

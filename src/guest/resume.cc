@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <climits>
 #include <cstring>
 #include <ctime>
 #include <future>
@@ -140,27 +139,6 @@ Status provide_sudo(const RootDir& root, const Account& account, Profile profile
   return root.replace(path, fmt::format("#{} ALL=(ALL:ALL) NOPASSWD:ALL\n", account.uid), 0440);
 }
 
-// The mount point as the kernel resolved it, free of symbolic links: nobody runs yet who could
-// change them.
-Result<std::string> resolved_path(const Fd& fd) {
-  char path[PATH_MAX];
-  const ssize_t size = ::readlink(descriptor_path(fd).c_str(), path, sizeof path);
-  if (size <= 0) return fail_errno(errno, "resolve a mount point");
-  return std::string(path, static_cast<size_t>(size));
-}
-
-Result<std::unique_ptr<FileRelay>> mount_shares(const RootDir& root, Fd port,
-                                                const std::vector<channel::Share>& shares) {
-  std::vector<ShareMount> mounts;
-  for (const channel::Share& share : shares) {
-    ASSIGN(const Fd point,
-           share.single_file ? root.make_file(share.path) : root.make_directory(share.path));
-    ASSIGN(std::string path, resolved_path(point));
-    mounts.push_back({share.id, std::move(path), share.read_only, share.single_file});
-  }
-  return FileRelay::start(std::move(port), std::move(mounts));
-}
-
 }  // namespace
 
 Status set_clock(uint64_t wall_ns) {
@@ -197,13 +175,14 @@ Result<Resumed> resume(Booted& booted, const ResumeRequest& request) {
     warn(provide_sudo(resumed.root, *request.account, request.profile));
   }
   TRY(mount_kernel_views(resumed.root));
-  // Before the first share, which may cover /etc: what is written here is the disk's.
+  // Before the first share, which may cover any of it: what is written until here is the disk's.
   TRY(names.get());
   if (!request.shares.empty()) {
     if (!booted.files) return fail(Code::kUnavailable, "this machine has no port for files");
-    ASSIGN(resumed.relay, mount_shares(resumed.root, std::move(booted.files), request.shares));
+    ASSIGN(resumed.relay, FileRelay::start(std::move(booted.files), resumed.root, request.shares));
   }
   TRY(network.get());
+  // After the shares: where one was mounted stands something, and no link is made.
   for (const channel::Link& link : request.links) warn(resumed.root.link(link.path, link.target));
   return resumed;
 }

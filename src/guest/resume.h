@@ -1,7 +1,16 @@
 #pragma once
-// What makes a restored boot state one particular sandbox: randomness first, then time, names,
-// addresses, the disk and what is on it. The order is the argument: nothing that could draw random
-// bytes or read the clock comes before the first two.
+// What makes a restored boot state one particular sandbox: randomness first, then time, then the
+// rest, independent steps of it side by side:
+//
+//   the network device         beside   the root disk, the account, the kernel's views, the shares
+//   hostname, hosts, resolver  beside   the account, the kernel's views
+//
+// Two orders are arguments: nothing that could draw random bytes or read the clock comes before the
+// first two, and what is written to the disk is written before the first share is mounted, which
+// may cover the place and would carry the write to the host. The links alone come last, since none
+// is made where a share stands; the host orders them in the root itself, which no share covers.
+//
+// When resume() returns, nothing of it runs any more but the threads of the relay.
 
 #include <memory>
 #include <string>

@@ -22,10 +22,11 @@ class Wire:
         self.host.mkdir()
         self.mount.mkdir()
 
-    def command(self, argv, read_only=False, share=None):
+    def command(self, argv, read_only=False, share=None, inner=()):
         share = share or f"{self.host}={self.mount}"
+        shares = [share + ("=ro" if read_only else ""), *inner]
         return [BIN / "relay_run", "--server", BIN / "sandbox-files", "--records", self.base / "records",
-                "--share", share + ("=ro" if read_only else ""), "--", *argv]
+                *(word for one in shares for word in ("--share", one)), "--", *argv]
 
     def run(self, argv, expect=0, timeout=120, **options):
         done = subprocess.run(self.command(argv, **options), cwd=self.base, text=True, capture_output=True,
@@ -265,6 +266,19 @@ def test_a_single_file_is_shared_alone(wire):
 
 
 # ---- edits of the host are seen at once
+
+def test_a_share_inside_another_covers_it(wire):
+    (wire.host / "kept").mkdir()
+    (wire.host / "kept" / "file").write_text("outer\n")
+    (wire.base / "inner").mkdir()
+    (wire.base / "inner" / "file").write_text("inner\n")
+    inner = wire.base / "inner"
+    seen = wire.sh("cat m/kept/file m/new/deep/file m/kept/../new/deep/file; ! echo x > m/kept/file",
+                   inner=[f"{inner}={wire.mount}/kept=ro", f"{inner}={wire.mount}/new/deep"], timeout=20)
+    assert seen == "inner\n" * 3
+    assert (wire.host / "kept" / "file").read_text() == "outer\n"
+    assert (wire.host / "new" / "deep").is_dir() and os.listdir(wire.host / "new" / "deep") == []
+
 
 def test_host_edits_are_seen_at_once(wire, inside):
     f = wire.host / "f"

@@ -33,7 +33,7 @@ namespace {
 struct Options {
   std::string server;
   std::string records;
-  std::vector<guest::ShareMount> mounts;
+  std::vector<channel::Share> shares;
   std::vector<std::string> hosts;
   std::vector<std::string> command;
 };
@@ -51,13 +51,13 @@ Result<Options> parse(int argc, char** argv) {
     } else if (flag == "--share") {
       const auto parts = split(value, '=');
       if (parts.size() < 2) return fail(Code::kInvalid, "--share HOST=MOUNT[=ro]");
-      guest::ShareMount mount;
-      mount.id = static_cast<uint32_t>(out.mounts.size() + 1);
-      mount.mount_point = parts[1];
-      mount.read_only = parts.size() > 2 && parts[2] == "ro";
+      channel::Share share;
+      share.id = static_cast<uint32_t>(out.shares.size() + 1);
+      share.path = parts[1];
+      share.read_only = parts.size() > 2 && parts[2] == "ro";
       struct stat st {};
-      mount.single_file = ::stat(std::string(parts[0]).c_str(), &st) == 0 && S_ISREG(st.st_mode);
-      out.mounts.push_back(mount);
+      share.single_file = ::stat(std::string(parts[0]).c_str(), &st) == 0 && S_ISREG(st.st_mode);
+      out.shares.push_back(share);
       out.hosts.emplace_back(parts[0]);
     } else {
       return fail(Code::kInvalid, "unknown option {}", flag);
@@ -71,10 +71,10 @@ Result<Options> parse(int argc, char** argv) {
 
 std::string configuration(const Options& options) {
   nlohmann::json shares = nlohmann::json::array();
-  for (size_t i = 0; i < options.mounts.size(); ++i)
-    shares.push_back({{"id", options.mounts[i].id},
+  for (size_t i = 0; i < options.shares.size(); ++i)
+    shares.push_back({{"id", options.shares[i].id},
                       {"path", options.hosts[i]},
-                      {"read_only", options.mounts[i].read_only}});
+                      {"read_only", options.shares[i].read_only}});
   // The namespace knows user 0 alone.
   return nlohmann::json{{"uid", 0}, {"gid", 0}, {"shares", shares}}.dump();
 }
@@ -156,7 +156,9 @@ Result<int> run(int argc, char** argv) {
   ASSIGN(const Options options, parse(argc, argv));
   ASSIGN(Wire wire, start_server(options));
   TRY(enter_namespaces());
-  ASSIGN(auto relay, guest::FileRelay::start(std::move(wire.port), options.mounts));
+  ASSIGN(Fd root, open_file("/", O_PATH | O_DIRECTORY));
+  ASSIGN(auto relay, guest::FileRelay::start(std::move(wire.port), guest::RootDir(std::move(root)),
+                                             options.shares));
   ASSIGN(const int exit_code, run_command(options.command));
   const bool broken = relay->broken();
   relay->stop();
