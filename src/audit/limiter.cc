@@ -41,7 +41,7 @@ void Limiter::offer(Record record, Instant now, std::vector<Record>& out) {
   const std::string contact = record.kind == Kind::kDecision ? contact_of(record) : std::string();
   const bool first = !contact.empty() && remember(contact);
   if (is_denial(record) && merge(record, now, out)) return;
-  admit(std::move(record), first, now, out);
+  admit(std::move(record), first, out);
 }
 
 bool Limiter::remember(const std::string& contact) {
@@ -65,26 +65,23 @@ bool Limiter::merge(const Record& record, Instant now, std::vector<Record>& out)
     open->second->second.further += record.count;
     return true;
   }
-  if (open_.size() == kMaxOpen) close_front(now, out);
+  if (open_.size() == kMaxOpen) close_front(out);
   open_.emplace_back(key, Open{record, 0, now + kMergeWindow});
   open_by_key_.emplace(std::move(key), std::prev(open_.end()));
   return false;
 }
 
-void Limiter::close_front(Instant now, std::vector<Record>& out) {
+void Limiter::close_front(std::vector<Record>& out) {
   auto [key, open] = std::move(open_.front());
   open_.pop_front();
   open_by_key_.erase(key);
   if (open.further == 0) return;
   open.record.count = open.further;
-  admit(std::move(open.record), false, now, out);
+  admit(std::move(open.record), false, out);
 }
 
-void Limiter::admit(Record record, bool first_contact, Instant now, std::vector<Record>& out) {
-  if (now - second_start_ >= kSecond) {
-    close_second(out);
-    second_start_ = now;
-  }
+// In the second that expire() began.
+void Limiter::admit(Record record, bool first_contact, std::vector<Record>& out) {
   if (in_second_ == kPerSecond) return summarise(record, first_contact, out);
   ++in_second_;
   out.push_back(std::move(record));
@@ -129,7 +126,7 @@ void Limiter::expire(Instant now, std::vector<Record>& out) {
     close_second(out);
     second_start_ = now;
   }
-  while (!open_.empty() && open_.front().second.until <= now) close_front(now, out);
+  while (!open_.empty() && open_.front().second.until <= now) close_front(out);
 }
 
 Instant Limiter::next_deadline() const {

@@ -3,14 +3,12 @@
 // in.
 //
 //   1. Equal denials (kind, proto, destination, port, reason) within 10 s of the first: the first
-//   passes at once, the others become
-//      one record at the end of the 10 s whose count says how many they were.
+//      passes at once, the others become one record at the end of the 10 s whose count says how
+//      many they were.
 //   2. More than 500 records in a second: the rest of that second becomes one summary for each
-//   (kind, proto, verdict, reason), with
-//      their number and the sum of their traffic.
-//   3. First contact with a destination is never dropped: where 2. takes a record away, its summary
-//   names every destination that
-//      was not seen before.
+//      (kind, proto, verdict, reason), with their number and the sum of their traffic.
+//   3. First contact with a destination is never dropped: where 2. takes a record away, its
+//      summary names every destination that was not seen before.
 //
 // Memory is bounded: 4096 open denials, 8192 remembered destinations, 128 destinations in a summary
 // before it is sent early, 64 kinds of summaries. What falls out of the remembered destinations
@@ -54,8 +52,8 @@ class Limiter {
   using OpenList = std::list<std::pair<std::string, Open>>;  // in order of `until`
 
   bool merge(const Record& record, Instant now, std::vector<Record>& out);
-  void close_front(Instant now, std::vector<Record>& out);
-  void admit(Record record, bool first_contact, Instant now, std::vector<Record>& out);
+  void close_front(std::vector<Record>& out);
+  void admit(Record record, bool first_contact, std::vector<Record>& out);
   void summarise(const Record& record, bool first_contact, std::vector<Record>& out);
   void close_second(std::vector<Record>& out);
   void close_summary(std::map<std::string, Record>::iterator at, std::vector<Record>& out);

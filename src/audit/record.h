@@ -2,12 +2,13 @@
 // Record: what one audit record says, before the recorder adds seq, time and source. JSON is its
 // only outside form.
 //
-//   sink.write({.proto = "dns", .verdict = Outcome::kDeny, .reason = "no-allow-rule", .names =
-//   {"www.example.org"}}); sink.write({.proto = "tcp", .verdict = Outcome::kAllow, .reason =
-//   "allow-rule", .rule = "*.example.org",
-//               .address = address, .port = 443, .names = {"www.example.org"}});
-//   sink.write({.kind = Kind::kClose, .proto = "tcp", .address = address, .port = 443, .traffic =
-//   Traffic{1200, 56000}});
+//   sink.write({.proto = "dns", .verdict = Outcome::kDeny, .reason = "no-allow-rule",
+//               .names = {"www.example.org"}});
+//   sink.write({.proto = "tcp", .verdict = Outcome::kAllow, .reason = "allow-rule",
+//               .rule = "*.example.org", .address = address, .port = 443,
+//               .names = {"www.example.org"}});
+//   sink.write({.kind = Kind::kClose, .proto = "tcp", .address = address, .port = 443,
+//               .traffic = Traffic{1200, 56000}});
 //
 // JSON members, absent where empty: kind, proto, verdict, reason, rule, address, port, names, sni,
 // host, bytes {out, in}, count, destinations, text. kind is absent for decisions.

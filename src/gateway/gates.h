@@ -4,9 +4,9 @@
 //
 //   gate 1  query()     may this name be looked up? (before anything goes upstream)
 //           resolved()  which addresses of the answer are vouched for
-//   gate 2  dial()      may this address be connected to? Gives the Flow that the next gate asks
-//   about gate 3  dial()      with kIcmp and port 0 gate 4  hello(), unreadable(), request(),
-//   opaque()   the name on the stream
+//   gate 2  dial()      may this address be connected to? Gives the Flow the next gate asks about
+//   gate 3  dial()      with kIcmp and port 0
+//   gate 4  hello(), unreadable(), request(), malformed(), opaque()   the name on the stream
 //           rejudge()   all of it again, after the policy was replaced
 //
 // A Flow holds its pairs of the ledger (see Ledger::Hold): destroying it releases them.

@@ -6,8 +6,7 @@
 //   kOpening     of a published port: somebody has connected, the guest has not answered yet
 //   kRelaying    SYN-ACK is out, bytes flow both ways
 //   kFarewell    gate 4 refused: the guest is sent an alert or a 403, the host side is closed, what
-//   the guest still sends is
-//                thrown away until it has closed too
+//                the guest still sends is thrown away until it has closed too
 //
 // Guest → host. The stack's receive ring is the only buffer. Gate 4 is fed each byte once (`fed_`
 // counts those at the front of the ring that it has seen) and says how many at the front may pass

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "net/ipv4.h"
+
 namespace sandbox::net {
 
 namespace {
@@ -9,6 +11,9 @@ namespace {
 // Fixed part of the message (RFC 2131 figure 1): 236 bytes, then the magic cookie and options.
 constexpr size_t kFixedPart = 236;
 constexpr uint32_t kCookie = 0x63825363;
+constexpr uint8_t kFromClient = 1, kFromServer = 2;
+constexpr uint8_t kEthernet = 1;  // as the type of hardware; its addresses have six bytes
+constexpr uint16_t kBroadcastFlag = 0x8000;
 constexpr size_t kServerNameAndFile = 64 + 128;
 constexpr size_t kMinimalMessage =
     300;  // BOOTP relays and old clients expect that much (RFC 1542 2.1)
@@ -77,12 +82,12 @@ bool read_options(ByteReader& in, Request& out) {
 
 std::optional<Request> parse_request(const DhcpLease& lease, ByteView message) {
   ByteReader in(message);
-  const bool from_ethernet_client = in.u8() == 1 && in.u8() == 1 && in.u8() == 6;
+  const bool from_ethernet_client = in.u8() == kFromClient && in.u8() == kEthernet && in.u8() == 6;
   in.skip(1);  // hops
   Request out;
   out.transaction = in.be32();
   in.skip(2);  // seconds
-  out.broadcast = (in.be16() & 0x8000) != 0;
+  out.broadcast = (in.be16() & kBroadcastFlag) != 0;
   out.client_ip = {in.be32()};
   in.skip(12);  // your, server and relay address
   const ByteView hardware = in.take(16);
@@ -128,13 +133,13 @@ void write_network(ByteWriter& out, const DhcpLease& lease) {
 Bytes build(const DhcpLease& lease, const Request& request, Type type) {
   const bool leases = type != Type::kNak && request.type != Type::kInform;
   ByteWriter out;
-  out.u8(2);  // reply
-  out.u8(1);  // Ethernet
+  out.u8(kFromServer);
+  out.u8(kEthernet);
   out.u8(6);
   out.u8(0);
   out.be32(request.transaction);
   out.be16(0);
-  out.be16(request.broadcast ? 0x8000 : 0);
+  out.be16(request.broadcast ? kBroadcastFlag : 0);
   out.be32(type == Type::kNak ? 0 : request.client_ip.value);
   out.be32(leases ? lease.client_ip.value : 0);
   out.be32(0);  // next server: nothing boots from here
@@ -169,7 +174,7 @@ std::optional<DhcpReply> answer_dhcp(const DhcpLease& lease, ByteView message) {
   // RFC 2131 section 4.1: to a client that has no address yet and did not ask for broadcast, by its
   // hardware address.
   const bool everyone = *type == Type::kNak || request->broadcast;
-  reply.destination_ip = everyone ? Ipv4{0xFFFFFFFF} : lease.client_ip;
+  reply.destination_ip = everyone ? kBroadcast : lease.client_ip;
   reply.destination_mac = everyone ? MacAddress::broadcast() : lease.client_mac;
   return reply;
 }

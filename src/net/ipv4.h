@@ -15,6 +15,13 @@ constexpr uint8_t kProtocolIcmp = 1;
 constexpr uint8_t kProtocolTcp = 6;
 constexpr uint8_t kProtocolUdp = 17;
 
+constexpr Ipv4 kBroadcast{0xFFFFFFFF};
+// Unspecified, multicast and broadcast addresses are no end of a conversation (RFC 1122, 3.2.1.3;
+// RFC 9293, 3.9.2.3), and answering one would mean to speak in its name.
+constexpr bool is_unicast(Ipv4 address) {
+  return address.value != 0 && address.value >> 28 != 0xE && address != kBroadcast;
+}
+
 // The sum that the checksums of TCP and UDP begin with: addresses, protocol, length of what
 // follows.
 Checksum pseudo_header(Ipv4 source, Ipv4 destination, uint8_t protocol, size_t length);

@@ -8,12 +8,6 @@ namespace sandbox::net {
 
 namespace {
 
-constexpr Ipv4 kBroadcast{0xFFFFFFFF};
-
-bool is_group(Ipv4 address) {
-  return address.value >> 28 == 0xE || address == kBroadcast;
-}
-
 std::string_view describe(Ipv4Error error) {
   switch (error) {
     case Ipv4Error::kTruncated:
@@ -142,7 +136,7 @@ void Link::receive_whole(const Ipv4Packet& packet) {
       packet.protocol == kProtocolUdp &&
       (packet.destination == kBroadcast || packet.destination == config_.gateway_ip);
   if (renewal && receive_dhcp(packet)) return;
-  if (is_group(packet.destination) || packet.destination.value == 0)
+  if (!is_unicast(packet.destination))
     return drop(Drop::kIpDestination, fmt::format("to {}", packet.destination.text()));
   switch (packet.protocol) {
     case kProtocolTcp:

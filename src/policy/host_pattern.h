@@ -6,8 +6,7 @@
 //   target  = name [ "@" range ]            one host                     api.example.org
 //           | "*." name [ "@" range ]       a zone: apex and any depth   *.example.org@10.0.0.0/8
 //           | ipv4 [ "/" n ]                an address or a network      192.0.2.7  10.0.0.0/8
-//           | "[" ipv6 [ "/" n ] "]"        the same, bracketed          [2001:db8::1]
-//           [2001:db8::/32]
+//           | "[" ipv6 [ "/" n ] "]"        the same, bracketed          [2001:db8::/32]
 //   range   = ipv4 [ "/" n ] | "[" ipv6 [ "/" n ] "]"
 //
 // The port is written last: host@10.0.0.0/8:443. Accepted as well and rewritten:

@@ -11,14 +11,14 @@
 //
 // Deny comes first, always. What a rule speaks about:
 //
-//   rule            as allow                              as deny
-//   HOST            TCP on every port (1), ping           everything: lookup, TCP, UDP, ping
-//   HOST:443        TCP 443                               TCP and UDP 443; the lookup is not
-//   stopped udp/HOST[:P]    UDP only                              UDP only icmp/HOST       ping
-//   only                             ping only plain/HOST:P    TCP P, where the server speaks first
-//   (an error: deny HOST:P) proxy/HOST:P    TCP P, where HTTP proxying is spoken  (an error: deny
-//   HOST:P) HOST@RANGE      as HOST, resolved inside RANGE only   (an error: deny HOST, or the
-//   range itself)
+//   rule              as allow                            as deny
+//   HOST              TCP on every port (1), ping         everything: lookup, TCP, UDP, ping
+//   HOST:443          TCP 443                             TCP and UDP 443; not the lookup
+//   udp/HOST[:P]      UDP only                            UDP only
+//   icmp/HOST         ping only                           ping only
+//   plain/HOST:P      TCP P, the server speaks first      (an error: deny HOST:P)
+//   proxy/HOST:P      TCP P, HTTP proxying is spoken      (an error: deny HOST:P)
+//   HOST@RANGE        as HOST, resolved inside RANGE      (an error: deny HOST, or the range)
 //
 // (1) Not the ports of other resolvers, 53 853 5353 5355: those need a rule with that very port.
 // UDP 443 is refused in every case, so that clients fall back from QUIC to what the name gate can

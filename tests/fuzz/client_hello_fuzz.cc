@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   tls::ClientHelloReader piecewise;
   for (size_t i = 0; i < size; ++i) (void)piecewise.feed(bytes.subspan(i, 1));
   if (piecewise.state() != state || piecewise.reason() != whole.reason()) std::abort();
-  if (piecewise.hello().server_name != whole.hello().server_name) std::abort();
+  if (piecewise.hello() != whole.hello()) std::abort();
   if (state == State::kHello && whole.hello().server_name) {
     const auto again = policy::HostName::parse(whole.hello().server_name->text());
     if (!again || *again != *whole.hello().server_name) std::abort();

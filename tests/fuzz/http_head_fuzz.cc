@@ -58,7 +58,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       whole.reason != piecewise.reason)
     std::abort();
   if (whole.last != Event::kMalformed && whole.taken != piecewise.taken) std::abort();
-  UpgradeReply reply;
-  (void)reply.feed(bytes);
+  UpgradeReply reply, slow_reply;
+  const UpgradeReply::State state = reply.feed(bytes);
+  UpgradeReply::State slow_state = slow_reply.feed({});
+  for (size_t at = 0; at < size; ++at) slow_state = slow_reply.feed(bytes.subspan(at, 1));
+  if (slow_state != state) std::abort();
   return 0;
 }

@@ -30,8 +30,10 @@ UpgradeReply::State UpgradeReply::feed(ByteView bytes) {
     if (head_[kStatus] != '1') return state_ = State::kDeclined;
     const bool switching = head_.compare(kStatus, 3, "101") == 0;
     const size_t end = head_.find("\r\n\r\n");
-    if (end == std::string::npos)
-      return head_.size() > RequestReader::kMaxHead ? state_ = State::kDeclined : state_;
+    const bool unfinished = end == std::string::npos;
+    if ((unfinished ? head_.size() : end + 4) > RequestReader::kMaxHead)
+      return state_ = State::kDeclined;
+    if (unfinished) return state_;
     if (switching) return state_ = State::kAccepted;
     head_.erase(0, end + 4);
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "net/ipv4.h"
 #include "net/tcp/limits.h"
 #include "net/tcp/stack.h"
 
@@ -14,12 +15,6 @@ namespace {
 bool is_nonsense(const SegmentView& segment) {
   if (segment.has(flag::kSyn) && (segment.has(flag::kFin) || segment.has(flag::kRst))) return true;
   return !segment.has(flag::kSyn) && !segment.has(flag::kRst) && !segment.has(flag::kAck);
-}
-
-// Unspecified, multicast and broadcast addresses are no ends of a connection (RFC 9293, 3.9.2.3),
-// and answering one would mean to speak in its name.
-bool is_bad_endpoint(Ipv4 address) {
-  return address.value == 0 || address.value >> 28 == 14 || address.value == UINT32_MAX;
 }
 
 }  // namespace
@@ -54,7 +49,8 @@ void Stack::input(Ipv4 source, Ipv4 destination, ByteView ip_payload, Instant no
 
 void Stack::input_without_flow(const Tuple& tuple, const SegmentView& segment) {
   if (segment.has(flag::kRst)) return;
-  if (is_bad_endpoint(tuple.guest_ip) || is_bad_endpoint(tuple.host_ip) || tuple.guest_port == 0) {
+  if (!net::is_unicast(tuple.guest_ip) || !net::is_unicast(tuple.host_ip) ||
+      tuple.guest_port == 0) {
     ++stats_.bad_endpoint;
     return;
   }

@@ -41,6 +41,7 @@ struct Hello {
   bool ech = false;         // encrypted_client_hello (0xfe0d) or its forerunner ESNI (0xffce)
   bool early_data = false;  // application data may follow before the server has answered
   std::vector<std::string> alpn;
+  friend bool operator==(const Hello&, const Hello&) = default;
 };
 
 class ClientHelloReader {

@@ -17,7 +17,7 @@ json valid() {
           {"guest_ip", "192.0.0.2"},
           {"gateway_ip", "192.0.0.1"},
           {"prefix", 29},
-          {"allow", {"example.org", "*.npmjs.org:443"}},
+          {"allow", {"example.org", "*.example.net:443"}},
           {"deny", json::array()},
           {"resolvers", {"192.168.1.1"}}};
 }

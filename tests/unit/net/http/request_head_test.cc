@@ -288,7 +288,14 @@ TEST(RequestReader, is_opaque_once_an_upgrade_is_accepted) {
 
 TEST(UpgradeReply, is_read_from_the_first_final_answer) {
   using State = UpgradeReply::State;
+  const std::string accepted = "HTTP/1.1 101 X\r\n\r\n";
+  const std::string filler(RequestReader::kMaxHead - accepted.size(), 'x');
+  const auto padded = [&](const std::string& more) {
+    return "HTTP/1.1 101 X" + filler + more + "\r\n\r\n";
+  };
   const std::pair<std::string, State> cases[] = {
+      {padded(""), State::kAccepted},
+      {padded("x"), State::kDeclined},  // in one piece, too
       {"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n", State::kAccepted},
       {"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 101 X\r\n\r\n", State::kAccepted},
       {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", State::kDeclined},
