@@ -70,11 +70,11 @@ class Running:
         children = {}
         for pid, words in processes():
             children.setdefault(parent_of(pid), []).append((pid, os.path.basename(words[0]).decode()))
-        found, todo = {}, [self.process.pid]
-        while todo:
-            for pid, name in children.get(todo.pop(), []):
+        found, parents = {}, [self.process.pid]
+        while parents:
+            for pid, name in children.get(parents.pop(), []):
                 found.setdefault(name, []).append(pid)
-                todo.append(pid)
+                parents.append(pid)
         return found
 
 

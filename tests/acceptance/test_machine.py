@@ -119,7 +119,7 @@ def test_V7_directories_are_0700_and_files_0600(machine):
 
 
 @pytest.mark.parametrize("victim", ["sandbox-supervisor", "sandbox-gateway", "sandbox-recorder", "sandbox-files",
-                                    "qemu-system-x86_64", "sandbox"])
+                                    "sandbox-launcher", "qemu-system-x86_64", "sandbox"])
 def test_V8_killing_any_process_ends_the_sandbox_closed(machine, victim):
     flags = ["--allow", "good.test"]
     script = "echo up; while :; do curl -s -m 2 -o /dev/null http://good.test/ping; sleep 0.2; done"

@@ -152,11 +152,10 @@ def test_C2_a_terminal_has_size_resize_raw_mode_and_interrupt(machine):
         t.expect(r"30 100\r\n/dev/pts/\d+\r\nxterm")
         t.resize(40, 120)
         os.kill(t.process.pid, signal.SIGWINCH)
-        time.sleep(0.5)
-        t.type("stty size\n")
-        t.expect(r"40 120\r\n")
-        t.type("sleep 1000; echo status $?\n")
-        time.sleep(1)
+        t.type("until [ \"$(stty size)\" = '40 120' ]; do sleep 0.1; done; echo resi''zed\n")
+        t.expect(r"resized\r\n")
+        t.type("sh -c 'echo star\"\"ted; exec sleep 1000'\n")
+        t.expect(r"started\r\n")
         t.type("\x03")
         t.expect(r"\$ ")
         t.type("echo status $?\n")
@@ -170,13 +169,10 @@ def test_C2_a_terminal_has_size_resize_raw_mode_and_interrupt(machine):
 
 
 def test_C2_the_terminal_is_restored_when_the_client_is_terminated(machine):
-    t = Terminal(machine, "sleep", "1000")
+    t = Terminal(machine, "sh", "-c", "echo started; exec sleep 1000")
     try:
-        end = time.monotonic() + 60
-        while not t.raw():
-            assert time.monotonic() < end
-            time.sleep(0.1)
-        time.sleep(2)
+        t.expect(r"started\r\n")
+        assert t.raw()
         os.kill(t.process.pid, signal.SIGTERM)
         assert t.process.wait(30) == 128 + signal.SIGTERM
         assert termios.tcgetattr(t.slave) == t.before

@@ -69,10 +69,12 @@ def test_unreachable_is_unreachable(net):
 
 
 def test_a_server_that_resets_resets_the_guest_after_its_last_bytes(net):
+    arrived = threading.Event()
+
     def send_and_reset(connection):
         read_exactly(connection, 1)
         connection.sendall(b"last words")
-        time.sleep(0.2)
+        arrived.wait(10)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.close()
 
@@ -80,29 +82,32 @@ def test_a_server_that_resets_resets_the_guest_after_its_last_bytes(net):
     with net.connect(SERVER, 7003) as s:
         s.sendall(b"\0")
         assert read_exactly(s, 10) == b"last words"
+        arrived.set()
         with pytest.raises(ConnectionResetError):
             s.recv(1)
 
 
 def test_a_guest_that_resets_resets_the_server(net):
     ended = []
-    event = threading.Event()
+    arrived, over = threading.Event(), threading.Event()
 
     def wait_for_reset(connection):
+        read_exactly(connection, 5)
+        arrived.set()
         try:
-            read_exactly(connection, 100)
+            connection.recv(1)
             ended.append("closed")
         except ConnectionResetError:
             ended.append("reset")
-        event.set()
+        over.set()
 
     net.serve(SERVER, 7004, wait_for_reset)
     s = net.connect(SERVER, 7004)
-    s.sendall(b"\0abc")
-    time.sleep(0.2)
+    s.sendall(b"\0abcd")
+    assert arrived.wait(5)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     s.close()
-    assert event.wait(5) and ended == ["reset"]
+    assert over.wait(5) and ended == ["reset"]
 
 
 def test_a_black_hole_frees_the_client_for_its_next_address(net):
