@@ -114,7 +114,7 @@ bool passes(const LogFilter& filter, const Record& record) {
 // Both files in order, then what is added to them.
 class LogReader {
  public:
-  LogReader(std::string dir, const LogFilter& filter, const LogCallback& call)
+  LogReader(const std::string& dir, const LogFilter& filter, const LogCallback& call)
       : current_path_(dir + "/" + kLogName),
         older_path_(dir + "/" + kOlderLogName),
         filter_(filter),

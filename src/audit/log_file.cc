@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <optional>
+#include <ranges>
 #include <vector>
 
 #include "base/text.h"
@@ -58,8 +59,8 @@ Result<Extent> extent_of(int fd) {
     break;
   }
   const auto lines = split(tail, '\n');
-  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
-    const auto entry = parse_log_line(*line);
+  for (const std::string_view line : std::ranges::reverse_view(lines)) {
+    const auto entry = parse_log_line(line);
     if (!entry) continue;
     extent.last = entry->seq;
     break;

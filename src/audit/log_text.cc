@@ -17,7 +17,7 @@ std::string joined(const std::vector<std::string>& list, std::string_view separa
 
 std::string endpoint(const Record& record) {
   if (!record.address) return {};
-  const std::string shown = record.address->text();
+  std::string shown = record.address->text();
   if (record.port == 0) return shown;
   return record.address->is_v4() ? fmt::format("{}:{}", shown, record.port)
                                  : fmt::format("[{}]:{}", shown, record.port);
@@ -27,7 +27,7 @@ std::string endpoint(const Record& record) {
 std::string target(const Record& record) {
   if (record.proto == "dns") return record.destination();
   const std::string& shown = record.sni.empty() ? record.host : record.sni;
-  const std::string where = endpoint(record);
+  std::string where = endpoint(record);
   if (shown.empty()) return where;
   return where.empty() ? shown : fmt::format("{} at {}", shown, where);
 }

@@ -33,7 +33,7 @@ std::string explanation_of(const audit::Record& record) {
 }
 
 std::string target_of(const audit::Record& record) {
-  const std::string where = record.destination();
+  std::string where = record.destination();
   if (record.proto == "dns" || record.proto == "icmp" || record.port == 0) return where;
   return fmt::format("{} {}:{}", record.proto, where, record.port);
 }
