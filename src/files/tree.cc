@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <ranges>
 
 #include "base/clock.h"
 #include "files/transport.h"
@@ -173,8 +174,8 @@ Outcome<SharedFd> Tree::hold(NodeId id) {
     at = node->links.back().parent;
     base = at_hand(at);
   }
-  for (auto step = way.rbegin(); step != way.rend(); ++step) {
-    const Node& node = **step;
+  for (const Node* step : std::ranges::reverse_view(way)) {
+    const Node& node = *step;
     auto next = open_step(base->get(), node.links.back().name, node.key);
     if (!next && node.id == id) return hold_by_other_names(node, next.error());
     if (!next) return refuse(next.error());

@@ -277,7 +277,7 @@ Verdict Gates::by_address(const Flow& flow) const {
 }
 
 Verdict Gates::nameless(const Flow& flow, Reason refusal, std::string_view why) const {
-  const Verdict verdict = by_address(flow);
+  Verdict verdict = by_address(flow);
   if (verdict.allow) return verdict;
   return {false, refusal, {}, std::string(why)};
 }

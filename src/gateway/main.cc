@@ -34,7 +34,7 @@ Status confine_self() {
   confine::forbid_core_files();
   TRY(confine::drop_privileges());
   // Where the kernel has no Landlock the list below still stands: no call in it names a file.
-  const Status landlock = confine::landlock_none(true);
+  Status landlock = confine::landlock_none(true);
   if (!landlock && landlock.error().code != Code::kUnavailable) return landlock;
   return confine::seccomp_allow(kCalls, kSockets);
 }

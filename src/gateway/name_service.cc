@@ -75,11 +75,11 @@ void NameService::answer(ByteView message, Transport transport, Reply reply) {
     case NameAction::kHostInternal:
       return exchange->send(dns::build_addresses(query, {{gates_.gateway(), kOwnTtl}}));
     case NameAction::kForward:
-      return forward(std::move(exchange));
+      return forward(exchange);
   }
 }
 
-void NameService::forward(std::shared_ptr<Exchange> exchange) {
+void NameService::forward(const std::shared_ptr<Exchange>& exchange) {
   const dns::Query& query = exchange->query;
   upstream_(query.question, query.flags,
             [this, alive = alive_, exchange](const Result<Bytes>& raw) {

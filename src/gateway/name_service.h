@@ -40,7 +40,7 @@ class NameService {
 
  private:
   struct Exchange;
-  void forward(std::shared_ptr<Exchange> exchange);
+  void forward(const std::shared_ptr<Exchange>& exchange);
   void upstream_answered(Exchange& exchange, const Result<Bytes>& raw);
   void enter(const dns::Question& question, const Result<Bytes>& raw);
 
