@@ -53,7 +53,7 @@ struct [[nodiscard]] Decision {
 
 enum class NameAction {
   kForward,         // ask upstream
-  kRefuse,          // REFUSED with the decision's text
+  kRefuse,          // denied, with the decision's text
   kNoData,          // allowed name, but a type we answer ourselves with nothing: AAAA
   kPrivateReverse,  // PTR of private space
   kHostInternal,    // A of host.internal: answer with Config::gateway

@@ -66,8 +66,7 @@ void NameService::answer(ByteView message, Transport transport, Reply reply) {
   report_(named.decision, std::nullopt);
   switch (named.action) {
     case NameAction::kRefuse:
-      return exchange->send(
-          dns::build_refused(query, code_of(named.decision), explanation(named.decision)));
+      return deny(*exchange, named.decision);
     case NameAction::kNoData:
       return exchange->send(dns::build_no_data(query));
     case NameAction::kPrivateReverse:
@@ -77,6 +76,14 @@ void NameService::answer(ByteView message, Transport transport, Reply reply) {
     case NameAction::kForward:
       return forward(exchange);
   }
+}
+
+void NameService::deny(const Exchange& exchange, const Decision& decision) {
+  const dns::Query& query = exchange.query;
+  const dns::Name& name = query.question.name;
+  const bool parent = name.is_root() || (name.host && gates_.policy().allows_below(*name.host));
+  const auto build = parent ? dns::build_denied_parent : dns::build_denied;
+  exchange.send(build(query, code_of(decision), explanation(decision)));
 }
 
 void NameService::forward(const std::shared_ptr<Exchange>& exchange) {
@@ -102,8 +109,7 @@ void NameService::upstream_answered(Exchange& exchange, const Result<Bytes>& raw
     report_(refused.decision, refused.address);
   if (!resolved.decision.allow) {
     if (resolved.refused.empty()) report_(resolved.decision, std::nullopt);
-    return exchange.send(
-        dns::build_refused(query, code_of(resolved.decision), explanation(resolved.decision)));
+    return deny(exchange, resolved.decision);
   }
   exchange.send(dns::build_reply(query, *answer, resolved.vouched));
 }

@@ -40,6 +40,7 @@ class NameService {
 
  private:
   struct Exchange;
+  void deny(const Exchange& exchange, const Decision& decision);
   void forward(const std::shared_ptr<Exchange>& exchange);
   void upstream_answered(Exchange& exchange, const Result<Bytes>& raw);
   void enter(const dns::Question& question, const Result<Bytes>& raw);

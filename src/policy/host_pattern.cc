@@ -370,6 +370,12 @@ bool HostPattern::matches(const HostName& name) const {
   return false;
 }
 
+bool HostPattern::is_below(const HostName& name) const {
+  const auto* own = std::get_if<HostName>(&target_);
+  if (const auto* zone = std::get_if<Zone>(&target_)) own = &zone->apex;
+  return own != nullptr && *own != name && own->in_zone(name);
+}
+
 bool HostPattern::matches(const IpAddress& address) const {
   const auto* network = std::get_if<Cidr>(&target_);
   return network != nullptr && network->base().is_v4() == address.is_v4() &&

@@ -52,6 +52,8 @@ class HostPattern {
   [[nodiscard]] const HostName* exact_name() const;              // null for zones and addresses
   [[nodiscard]] std::optional<IpAddress> exact_address() const;  // nullopt for networks and names
   [[nodiscard]] bool matches(const HostName& name) const;
+  // The rule's name, or the apex of its zone, is a name below this one.
+  [[nodiscard]] bool is_below(const HostName& name) const;
   // A literal rule's address or network holds the address; networks never match across families.
   [[nodiscard]] bool matches(const IpAddress& address) const;
   // A literal rule of one address, not a network.

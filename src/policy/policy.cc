@@ -163,6 +163,11 @@ Verdict Policy::query(const HostName& name) const {
   return {};
 }
 
+bool Policy::allows_below(const HostName& name) const {
+  return std::any_of(allow_.begin(), allow_.end(),
+                     [&](const HostPattern& rule) { return rule.is_below(name); });
+}
+
 Verdict Policy::may_vouch(const HostName& name, const IpAddress& address,
                           std::span<const IpAddress> host_addresses) const {
   if (name == host_internal())

@@ -90,6 +90,9 @@ class Policy {
   // question alone.
   [[nodiscard]] std::optional<Verdict> denied(const HostName& name) const;
 
+  // Is the name a parent of one that a rule allows: "example.org" where a.example.org is?
+  [[nodiscard]] bool allows_below(const HostName& name) const;
+
   // The ledger: may the address be entered under the name that was asked? Refusals are kRebinding
   // with a detail.
   Verdict may_vouch(const HostName& name, const IpAddress& address,

@@ -49,7 +49,7 @@ for tcp in (False, True):
 """
     result = machine.python(probe, "--allow", "good.test")
     lines = result.out.splitlines()
-    assert lines[0] == lines[2] == str([5] * 14), result  # REFUSED
+    assert lines[0] == lines[2] == str([3] * 14), result  # NXDOMAIN
     assert lines[1] == lines[3] == "0 0", result
     assert machine.seen(server="dns", name="other.test") == []
     assert machine.seen(server="dns", name="good.test")
@@ -190,7 +190,7 @@ report(sneaky=attempt(dns, "sneaky.good.test"), alias=attempt(dns, "alias.good.t
 """
     zone = ["--allow", "*.good.test"]
     seen, run = machine.probe(probe, *zone, "--deny", "denied.test")
-    assert seen["sneaky"] == [5, []] and seen["denied"] == [5, []], run  # an alias that leads through a denied name
+    assert seen["sneaky"] == [3, []] and seen["denied"] == [3, []], run  # an alias that leads through a denied name
     assert seen["alias"] == [0, ["50.50.50.10"]] and seen["web"][0][0] == 200 and seen["raw"] == "x\n", run
     control, run = machine.probe(probe, *zone)
     assert control["sneaky"] == [0, ["50.50.50.10"]] and control["web"][0][0] == 200, run
@@ -200,7 +200,7 @@ report(good=attempt(dns, "good.test"), sibling=attempt(dns, "sibling.test"), web
        tls=attempt(tls, "50.50.50.10", "sibling.test"), www=attempt(tls, "50.50.50.10", "good.test"))
 """
     seen, run = machine.probe(shared, "--allow", "good.test", "--allow", "sibling.test", "--deny", "sibling.test")
-    assert seen["good"][0] == 0 and seen["sibling"] == [5, []], run
+    assert seen["good"][0] == 0 and seen["sibling"] == [3, []], run
     assert [status for status, _ in seen["web"]] == [200, 403] and "alert" in seen["tls"].lower(), run
     assert seen["www"] == "HTTP/1.1 200 OK", run
     seen, run = machine.probe(shared, "--allow", "good.test", "--deny", "50.50.50.0/24")
@@ -215,18 +215,18 @@ report(before=timed(tcp, "10.99.0.10", 80), name=timed(dns, "private.test"), too
     machine.forget()
     name = f"n9-{os.getpid()}"
     seen, run = machine.probe(probe, "--allow", "private.test", "--allow", "api.corp.test", "--name", name)
-    assert seen["name"][0] == [5, []] and seen["tool"] == "", run
+    assert seen["name"][0] == [3, []] and seen["tool"] == "", run
     assert machine.seen(server="http") == []
     refusal = next(r for r in machine.decisions(name) if r.get("reason") == "rebinding" and "private.test" in r["names"])
     assert refusal["address"] == "10.99.0.10" and "--allow private.test@10.99.0.10" in refusal["text"], refusal
     seen, run = machine.probe(probe, "--allow", "private.test@10.99.0.0/24", "--allow", "api.corp.test", "--name", name)
     assert seen["before"][0] == seen["neighbour"][0] == "ECONNREFUSED", run
     assert seen["name"][0] == [0, ["10.99.0.10"]] and seen["tool"] == "hello from private.test\n", run
-    assert seen["other"] == [5, []], run  # that name, and no other
+    assert seen["other"] == [3, []], run  # that name, and no other
     raw = {(r["address"], r.get("reason")) for r in machine.decisions(name) if r.get("proto") == "tcp" and r.get("verdict") == "deny"}
     assert raw == {("10.99.0.10", "unresolved-address"), ("10.99.0.11", "unresolved-address")}
     outside, run = machine.probe(probe, "--allow", "private.test@10.98.0.0/16")
-    assert outside["name"][0] == [5, []] and outside["tool"] == "", run
+    assert outside["name"][0] == [3, []] and outside["tool"] == "", run
 
 
 def test_N9_loopback_metadata_and_the_hosts_own_addresses_never_by_a_name(machine):
@@ -248,7 +248,7 @@ report(**{n: attempt(dns, n) for n in ("loop.test", "metadata.test", "hostaddr.t
     finally:
         listener.kill()
         listener.wait()
-    assert seen["loop.test"] == seen["metadata.test"] == seen["hostaddr.test"] == [5, []], run
+    assert seen["loop.test"] == seen["metadata.test"] == seen["hostaddr.test"] == [3, []], run
     assert seen["mixed.test"] == [0, ["50.50.50.10"]], run  # only the good one
     assert seen["mixed"] == [[200, "hello from mixed.test\n"]], run
     del seen["dial"]["127.0.0.1"]  # the guest's own
@@ -286,7 +286,7 @@ report(first=first, second=second, third=third, fourth=fourth, lookup=lookup, ho
     assert seen["uid"] == 0 and int(seen["caps"].split()[1], 16) & 1 << 12, run  # CAP_NET_ADMIN
     for stage in ("first", "second", "third"):
         refused = seen[stage]
-        assert refused["name"] == [5, []] and refused["raw"] == "ECONNREFUSED" and refused["lan"] == "ECONNREFUSED", (stage, run)
+        assert refused["name"] == [3, []] and refused["raw"] == "ECONNREFUSED" and refused["lan"] == "ECONNREFUSED", (stage, run)
         assert refused["web"][0][0] == 403, (stage, run)
         assert refused["good"] == "HTTP/1.1 200 OK", (stage, run)  # the control, each time
     assert seen["fourth"] in ("EHOSTUNREACH", "timeout") and "hello" not in seen["lookup"] + seen["hosts"], run

@@ -25,7 +25,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         if waiting == 64:
             try:
                 while waiting:
-                    answered += s.recv(512)[3] & 15 == 5
+                    answered += s.recv(512)[3] & 15 == 3
                     waiting -= 1
             except socket.timeout:
                 waiting = 0

@@ -25,8 +25,10 @@ void fuzz_query(ByteView bytes) {
   const auto* copy = std::get_if<Query>(&again);
   require(copy != nullptr && copy->question.name.wire == query.question.name.wire &&
           copy->flags == query.flags);
-  for (const Bytes& reply : {build_refused(query, Ede::kBlocked, query.question.name.text()),
-                             build_no_data(query), build_private_reverse(query)}) {
+  const std::string text = query.question.name.text();
+  for (const Bytes& reply :
+       {build_denied(query, Ede::kBlocked, text), build_denied_parent(query, Ede::kBlocked, text),
+        build_no_data(query), build_private_reverse(query)}) {
     const Bytes fitted = fit(query, reply, udp_limit(query));
     require(fitted.size() <= 1232 && parse_answer(fitted, query.question).has_value());
   }

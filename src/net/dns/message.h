@@ -79,6 +79,7 @@ struct Name {
   [[nodiscard]] std::string text()
       const;  // for people: dotted, odd bytes as \DDD, "." for the root
   [[nodiscard]] bool same_as(const Name& other) const;  // letter case does not count
+  [[nodiscard]] bool is_root() const { return wire.front() == 0; }
   static Name of(const policy::HostName& host);
 };
 
@@ -157,7 +158,12 @@ Result<Answer> parse_answer(ByteView message, const Question& question);
 // ---- replies to the guest. Each fits whatever transport it is cut for by fit(). ----
 
 Bytes build_malformed(const BadQuery& bad);
-Bytes build_refused(const Query& query, Ede code, std::string_view reason);
+// "There is no such name", with the reason: final for every client, where REFUSED makes some wait
+// or try again (docs/decisions/042). It may be kept for a second only, since policy may change.
+Bytes build_denied(const Query& query, Ede code, std::string_view reason);
+// The same for a name with allowed names below it: no data of any type. Resolvers conclude from a
+// name that is not there that nothing is below it (RFC 8020).
+Bytes build_denied_parent(const Query& query, Ede code, std::string_view reason);
 Bytes build_servfail(const Query& query, Ede code, std::string_view reason);
 // NOERROR without records: AAAA of an allowed name.
 Bytes build_no_data(const Query& query);

@@ -9,7 +9,8 @@ namespace sandbox::dns {
 namespace {
 
 constexpr uint16_t kOptionEde = 15;
-constexpr uint32_t kNegativeTtl = 3600;
+constexpr uint32_t kPrivateReverseTtl = 3600;
+constexpr uint32_t kDeniedTtl = 1;
 
 uint16_t reply_flags(const Query& query, Rcode rcode) {
   return static_cast<uint16_t>(kQr | kRa | (query.flags.recursion_desired ? kRd : 0) |
@@ -33,27 +34,29 @@ Bytes extended_error(Ede code, std::string_view reason) {
   return out.take();
 }
 
-Bytes build_error(const Query& query, Rcode rcode, Ede code, std::string_view reason) {
-  MessageWriter writer(query.id, reply_flags(query, rcode));
-  writer.question(query.question);
-  add_opt(writer, query, extended_error(code, reason));
-  return writer.take();
-}
-
-// The zone of one label less, which owns the SOA.
+// The zone of one label less, which owns the SOA; the root is its own.
 Name parent_of(const Name& name) {
+  if (name.is_root()) return name;
   Name parent;
   parent.wire.assign(name.wire.begin() + 1 + name.wire.front(), name.wire.end());
   return parent;
 }
 
-Record negative_soa(const Name& zone) {
+Record negative_soa(const Name& zone, uint32_t ttl) {
   ByteWriter rdata;
   rdata.bytes(zone.wire);
   // nobody.invalid. with the numbers of RFC 6303 section 3
   rdata.text(std::string_view("\6nobody\7invalid\0", 16));
-  for (const uint32_t number : {1U, 3600U, 1200U, 604800U, kNegativeTtl}) rdata.be32(number);
-  return {zone, Type::kSoa, kClassIn, kNegativeTtl, rdata.take()};
+  for (const uint32_t number : {1U, 3600U, 1200U, 604800U, ttl}) rdata.be32(number);
+  return {zone, Type::kSoa, kClassIn, ttl, rdata.take()};
+}
+
+Bytes build_negative(const Query& query, Rcode rcode, uint32_t ttl, ByteView options) {
+  MessageWriter writer(query.id, reply_flags(query, rcode));
+  writer.question(query.question);
+  writer.authority(negative_soa(parent_of(query.question.name), ttl));
+  add_opt(writer, query, options);
+  return writer.take();
 }
 
 bool covers(const Record& signature, Type type) {
@@ -113,12 +116,19 @@ Bytes build_malformed(const BadQuery& bad) {
   return writer.take();
 }
 
-Bytes build_refused(const Query& query, Ede code, std::string_view reason) {
-  return build_error(query, Rcode::kRefused, code, reason);
+Bytes build_denied(const Query& query, Ede code, std::string_view reason) {
+  return build_negative(query, Rcode::kNxDomain, kDeniedTtl, extended_error(code, reason));
+}
+
+Bytes build_denied_parent(const Query& query, Ede code, std::string_view reason) {
+  return build_negative(query, Rcode::kNoError, kDeniedTtl, extended_error(code, reason));
 }
 
 Bytes build_servfail(const Query& query, Ede code, std::string_view reason) {
-  return build_error(query, Rcode::kServFail, code, reason);
+  MessageWriter writer(query.id, reply_flags(query, Rcode::kServFail));
+  writer.question(query.question);
+  add_opt(writer, query, extended_error(code, reason));
+  return writer.take();
 }
 
 Bytes build_no_data(const Query& query) {
@@ -126,11 +136,7 @@ Bytes build_no_data(const Query& query) {
 }
 
 Bytes build_private_reverse(const Query& query) {
-  MessageWriter writer(query.id, reply_flags(query, Rcode::kNxDomain));
-  writer.question(query.question);
-  writer.authority(negative_soa(parent_of(query.question.name)));
-  add_opt(writer, query, {});
-  return writer.take();
+  return build_negative(query, Rcode::kNxDomain, kPrivateReverseTtl, {});
 }
 
 Bytes build_addresses(const Query& query, const std::vector<AddressRecord>& addresses) {

@@ -113,11 +113,30 @@ TEST_F(NameServiceTest, asks_nobody_about_a_denied_name_of_any_type) {
   for (const dns::Type type : {dns::Type::kA, dns::Type::kAaaa, dns::Type::kTxt, dns::Type::kHttps,
                                dns::Type::kAny, static_cast<dns::Type>(65280)}) {
     ask("evil.net", type);
-    EXPECT_EQ(reply(), "5");
+    EXPECT_EQ(reply(), "3");
     EXPECT_TRUE(reply_says("no-allow-rule") && reply_says("--allow evil.net"));
     ask("b.example.org", type);
-    EXPECT_EQ(reply(), "5");
+    EXPECT_EQ(reply(), "3");
   }
+  EXPECT_TRUE(asked_.empty());
+}
+
+TEST_F(NameServiceTest, says_of_no_parent_of_an_allowed_name_that_it_is_not_there) {
+  rules({"a.b.example.org", "*.example.net", "198.51.100.7"});
+  for (const char* parent : {"b.example.org", "example.org", "org", "net"}) {
+    ask(parent);
+    EXPECT_EQ(reply(), "0") << parent;
+    EXPECT_TRUE(reply_says("no-allow-rule")) << parent;
+  }
+  for (const char* other : {"c.example.org", "x.a.b.example.org", "com"}) {
+    ask(other);
+    EXPECT_EQ(reply(), "3") << other;
+  }
+  question_.name.wire = {0};
+  question_.name.host.reset();
+  service_->answer(dns::build_query(7, question_, {}), NameService::Transport::kUdp,
+                   [this](Bytes reply) { replies_.push_back(std::move(reply)); });
+  EXPECT_EQ(reply(), "0");
   EXPECT_TRUE(asked_.empty());
 }
 
@@ -147,7 +166,7 @@ TEST_F(NameServiceTest, refuses_an_answer_of_private_addresses_and_says_how_to_a
   rules({"a.example.org"});
   ask("a.example.org");
   upstream("", {"10.0.0.1"});
-  EXPECT_EQ(reply(), "5");
+  EXPECT_EQ(reply(), "3");
   EXPECT_TRUE(reply_says("a.example.org@10.0.0.1"));
   rules({"a.example.org@10.0.0.0/8"});
   ask("a.example.org");
@@ -159,7 +178,7 @@ TEST_F(NameServiceTest, refuses_an_answer_through_a_denied_alias) {
   rules({"a.example.org"}, {"*.ads.net"});
   ask("a.example.org");
   upstream("x.ads.net", {"93.184.215.14"});
-  EXPECT_EQ(reply(), "5");
+  EXPECT_EQ(reply(), "3");
   EXPECT_THAT(reports_, testing::ElementsAre("allow-rule", "deny-rule"));
   EXPECT_EQ(gates_->ledger().addresses(), 0U);
 }
@@ -169,7 +188,7 @@ TEST_F(NameServiceTest, holds_an_answer_against_the_policy_as_it_is_by_then) {
   ask("a.example.org");
   gates_->replace_policy(policy::Policy());
   upstream("", {"93.184.215.14"});
-  EXPECT_EQ(reply(), "5");
+  EXPECT_EQ(reply(), "3");
 }
 
 TEST_F(NameServiceTest, turns_failures_and_nonsense_into_servfail) {

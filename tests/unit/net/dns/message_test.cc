@@ -403,18 +403,31 @@ TEST(Answer, that_is_malformed_or_ambiguous_is_refused) {
 
 // ---- replies ----
 
-TEST(Reply, refused_carries_the_reason_only_with_opt) {
+TEST(Reply, denied_carries_the_reason_only_with_opt) {
   const Query with_opt = query("Evil.NET", Type::kTxt);
-  const Bytes reply = build_refused(with_opt, Ede::kProhibited, "evil.net is refused");
-  EXPECT_EQ(shown(reply, with_opt.question), "5");
+  const Bytes reply = build_denied(with_opt, Ede::kProhibited, "evil.net is refused");
+  EXPECT_EQ(shown(reply, with_opt.question), "3\nauthority: NET 1 SOA");
   EXPECT_THAT(std::string(as_text(reply)),
               testing::HasSubstr("\0\x0F\0\x15\0\x12"s + "evil.net is refused"));
   EXPECT_THAT(std::string(as_text(reply)), testing::HasSubstr("\4Evil\3NET"));
 
   const Query without = query("evil.net", Type::kTxt, false);
-  const Bytes plain = build_refused(without, Ede::kProhibited, "evil.net is refused");
-  EXPECT_EQ(shown(plain, without.question), "5");
-  EXPECT_EQ(plain.size(), 12 + wire("evil.net").size() + 4);
+  const Bytes plain = build_denied(without, Ede::kProhibited, "evil.net is refused");
+  EXPECT_EQ(shown(plain, without.question), "3\nauthority: net 1 SOA");
+  EXPECT_THAT(std::string(as_text(plain)), testing::Not(testing::HasSubstr("is refused")));
+}
+
+TEST(Reply, a_denied_parent_is_there_and_has_nothing) {
+  const Query parent = query("example.org");
+  const Bytes reply = build_denied_parent(parent, Ede::kProhibited, "example.org is refused");
+  EXPECT_EQ(shown(reply, parent.question), "0\nauthority: org 1 SOA");
+  EXPECT_THAT(std::string(as_text(reply)), testing::HasSubstr("example.org is refused"));
+
+  Query root = query("org");
+  root.question.name.wire = {0};
+  root.question.name.host.reset();
+  EXPECT_EQ(shown(build_denied_parent(root, Ede::kProhibited, ""), root.question),
+            "0\nauthority: . 1 SOA");
 }
 
 TEST(Reply, no_data_is_an_empty_success) {
