@@ -10,7 +10,7 @@ PYTEST := $(PYTHON) -B -m pytest -p no:cacheprovider
 
 PROGRAMS := sandbox sandbox-supervisor sandbox-gateway sandbox-recorder sandbox-files sandbox-launcher sandbox-sentry
 
-.PHONY: help setup build all demo test unit integration acceptance acceptance-list bench lint format fuzz asan install clean
+.PHONY: help setup build all demo test unit integration acceptance acceptance-list long bench lint format fuzz asan install clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -41,6 +41,9 @@ integration: all ## processes against real peers, without VMs
 
 acceptance: all ## the contract's rows on real VMs
 	@ctest --test-dir $(BUILD) --output-on-failure -L acceptance
+
+long: all ## the integration tests that take minutes of real time
+	@SANDBOX_LONG_TESTS=1 SANDBOX_BIN=$(CURDIR)/$(BUILD)/bin tests/integration/run_in_namespace tests/integration/gateway -k idle_minutes
 
 acceptance-list: ## a line for each case: ROW name
 	@$(PYTHON) tests/acceptance/list_cases.py

@@ -30,11 +30,11 @@ class StreamGateTest : public testing::Test {
   }
 
   // Gives the bytes `step` at a time; what passed is in passed_.
-  State client(std::string_view bytes, size_t step = 1U << 20) {
+  State client(std::string_view bytes, size_t step = 1U << 20, Instant now = kNow) {
     State state = gate_->state();
     for (size_t at = 0; at < bytes.size(); at += step) {
       held_ += bytes.substr(at, step);
-      state = take(gate_->from_client(as_bytes(bytes.substr(at, step)), kNow));
+      state = take(gate_->from_client(as_bytes(bytes.substr(at, step)), now));
     }
     return state;
   }
@@ -133,6 +133,19 @@ TEST_F(StreamGateTest, judges_every_request_of_a_connection) {
     EXPECT_THAT(farewell_, testing::StartsWith("HTTP/1.1 403 "));
     EXPECT_THAT(farewell_, testing::HasSubstr("evil.net"));
   }
+}
+
+TEST_F(StreamGateTest, an_open_connection_keeps_its_name_while_it_is_idle) {
+  open(80);
+  EXPECT_EQ(client(get("a.example.org")), State::kWatch);
+  for (const auto idle : {std::chrono::minutes(11), std::chrono::minutes(24 * 60)}) {
+    EXPECT_EQ(client(get("a.example.org"), 1U << 20, kNow + idle), State::kWatch);
+    EXPECT_TRUE(decisions_.back().allow);
+  }
+  // The control: without the connection the pair would have gone.
+  flow_ = {};
+  EXPECT_FALSE(gates_->dial(policy::Protocol::kTcp, kAddress, 80, kNow + std::chrono::hours(25))
+                   .decision.allow);
 }
 
 TEST_F(StreamGateTest, a_denial_names_the_flag_that_would_allow_it) {

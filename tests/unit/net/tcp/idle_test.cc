@@ -51,6 +51,22 @@ const Case kIdle[] = {
 < A seq=0 ack=1
 ? state ESTABLISHED
 )"},
+    {"ten idle minutes change nothing, and both directions go on after them", R"(
+> PA seq=1 ack=1 len=10
+< A seq=1 ack=11
++ 10min
+< nothing
+> PA seq=11 ack=1 len=10
+< A seq=1 ack=21
++ 10min
+< nothing
+! write 100
+< PA seq=1 ack=21 len=100
+> A seq=21 ack=101 win=502
+< nothing
+? received 20
+? state ESTABLISHED
+)"},
     {"an idle flow that does not answer ends", R"(
 + 2h
 < A seq=0 ack=1
