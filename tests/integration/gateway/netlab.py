@@ -37,6 +37,11 @@ def _setns(fd, kind):
         raise OSError(ctypes.get_errno(), "setns")
 
 
+def is_sanitized():
+    with open(f"{BIN}/sandbox-gateway", "rb") as f:
+        return b"__asan_init" in f.read()
+
+
 def run(*argv, **kw):
     return subprocess.run(argv, check=True, capture_output=True, text=True, **kw).stdout
 
