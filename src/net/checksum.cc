@@ -34,21 +34,32 @@ uint16_t swap_bytes(uint16_t v) {
   return static_cast<uint16_t>((v << 8) | (v >> 8));
 }
 
-constexpr size_t kBlock = 32;
+// The compiler's vectors, in a version for the machine's own (as large as AVX2's) and one for all.
+// Sanitizers cannot run before a program is linked, which is when the version is chosen.
+using Words = uint64_t __attribute__((vector_size(32)));
+#if defined(__x86_64__) && !defined(SANDBOX_SANITIZED)
+#define SANDBOX_VECTOR_VERSIONS __attribute__((target_clones("avx2", "default")))
+#else
+#define SANDBOX_VECTOR_VERSIONS
+#endif
+
+constexpr size_t kBlock = 2 * sizeof(Words);
 
 // Sum of the whole blocks. Below 2^32 of them the two halves of a word are summed apart, so that
-// nothing carries and the compiler may use vectors.
-uint64_t sum_blocks(const uint8_t* at, size_t size) {
-  uint64_t low[kBlock / 8] = {}, high[kBlock / 8] = {};
+// nothing carries.
+SANDBOX_VECTOR_VERSIONS uint64_t sum_blocks(const uint8_t* at, size_t size) {
+  Words low[2] = {}, high[2] = {};
   for (; size >= kBlock; at += kBlock, size -= kBlock) {
-    for (size_t i = 0; i < kBlock / 8; ++i) {
-      const uint64_t word = load<uint64_t>(at + 8 * i);
-      low[i] += word & 0xffffffff;
-      high[i] += word >> 32;
+    for (size_t i = 0; i < 2; ++i) {
+      Words words;
+      std::memcpy(&words, at + i * sizeof words, sizeof words);
+      low[i] += words & 0xffffffff;
+      high[i] += words >> 32;
     }
   }
   uint64_t sum = 0;
-  for (size_t i = 0; i < kBlock / 8; ++i) sum = add_carry(sum, add_carry(low[i], high[i]));
+  for (size_t i = 0; i < sizeof(Words) / sizeof(uint64_t); ++i)
+    for (const Words& lane : {low[0], low[1], high[0], high[1]}) sum = add_carry(sum, lane[i]);
   return sum;
 }
 
