@@ -49,7 +49,8 @@ struct SandboxSpec {
   std::vector<ShareSpec> shares;  // share ids are their positions + 1
   std::string workspace;          // guest path that /workspace points to; empty: none
   channel::Profile profile = channel::Profile::kDev;
-  uint32_t mtu = 1500;
+  uint32_t mtu =
+      65520;  // of the guest's card: throughput is made of it (docs/decisions/033-mtu.md)
 };
 
 std::string to_json(const SandboxSpec& spec);
