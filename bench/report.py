@@ -16,7 +16,7 @@ class Row:
     peer_name: Optional[str] = None
     ratio: Optional[float] = None
     bar: str = ""
-    holds: Optional[bool] = None  # None: could not be measured here; `what` says why
+    holds: Optional[bool] = None  # None: has no bar, or (without `ours`) could not be measured here; `what` says why
 
 
 def at_most(row, what, ours, unit, limit):
@@ -29,6 +29,11 @@ def beside(row, what, ours, unit, peer, peer_name, *, at_least=None, at_most=Non
     holds = ratio >= at_least if at_least is not None else ratio <= at_most
     bar = f">= {at_least:g}x" if at_least is not None else f"<= {at_most:g}x"
     return Row(row, what, ours, unit, peer, peer_name, ratio, bar, holds)
+
+
+def aside(row, what, ours, unit, peer, peer_name):
+    """`ours` as a multiple of the peer's, without a bar."""
+    return Row(row, what, ours, unit, peer, peer_name, ours / peer)
 
 
 def faster(row, what, ours, unit, peer, peer_name, times):
@@ -58,7 +63,7 @@ def number(value):
 
 
 def verdict(row):
-    return {True: "yes", False: "NO", None: "not measured"}[row.holds]
+    return {True: "yes", False: "NO", None: "-" if row.ours is not None else "not measured"}[row.holds]
 
 
 HEAD = ("row", "what", "ours", "peer", "ratio", "bar", "holds")

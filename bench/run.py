@@ -28,7 +28,7 @@ def measure_network(product):
     command = ["unshare", "--user", "--map-root-user", "--net", "--mount", "/usr/bin/python3", "-B",
                str(pathlib.Path(__file__).resolve().parent / "network.py")]
     done = subprocess.run(command, env={**product.environment, "SANDBOX_BIN": str(product.bin)}, stdin=subprocess.DEVNULL,
-                          capture_output=True, text=True, timeout=400)
+                          capture_output=True, text=True, timeout=900)
     if done.returncode != 0:
         raise RuntimeError(f"network.py: {done.stderr.strip()[-800:]}")
     return [report.Row(**row) for row in json.loads(done.stdout)]
