@@ -396,6 +396,15 @@ const HostName* HostPattern::exact_name() const {
   return std::get_if<HostName>(&target_);
 }
 
+const HostName* HostPattern::zone_apex() const {
+  const auto* zone = std::get_if<Zone>(&target_);
+  return zone == nullptr ? nullptr : &zone->apex;
+}
+
+const Cidr* HostPattern::network() const {
+  return std::get_if<Cidr>(&target_);
+}
+
 std::optional<IpAddress> HostPattern::exact_address() const {
   const auto* network = std::get_if<Cidr>(&target_);
   if (network == nullptr || *network != Cidr::host(network->base())) return std::nullopt;

@@ -49,7 +49,9 @@ class HostPattern {
 
   [[nodiscard]] bool is_literal() const { return std::holds_alternative<Cidr>(target_); }
   [[nodiscard]] bool is_host_internal() const;
-  [[nodiscard]] const HostName* exact_name() const;              // null for zones and addresses
+  [[nodiscard]] const HostName* exact_name() const;  // null for zones and addresses
+  [[nodiscard]] const HostName* zone_apex() const;   // of "*.zone", else null
+  [[nodiscard]] const Cidr* network() const;  // of a literal rule, an address included, else null
   [[nodiscard]] std::optional<IpAddress> exact_address() const;  // nullopt for networks and names
   [[nodiscard]] bool matches(const HostName& name) const;
   // The rule's name, or the apex of its zone, is a name below this one.

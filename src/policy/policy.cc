@@ -150,6 +150,12 @@ Result<Policy> Policy::create(std::span<const std::string> allow,
   return policy;
 }
 
+Policy Policy::with(const HostPattern& allow) const {
+  Policy more = *this;
+  more.allow_.push_back(allow);
+  return more;
+}
+
 std::optional<Verdict> Policy::denied(const HostName& name) const {
   for (const HostPattern& rule : deny_)
     if (rule.scope() == Scope::kAny && !rule.port() && rule.matches(name)) return denied_by(rule);

@@ -80,6 +80,9 @@ class Policy {
   static Result<Policy> create(std::span<const std::string> allow,
                                std::span<const std::string> deny);
 
+  // The same with one more allow rule.
+  [[nodiscard]] Policy with(const HostPattern& allow) const;
+
   [[nodiscard]] const std::vector<HostPattern>& allow_rules() const { return allow_; }
   [[nodiscard]] const std::vector<HostPattern>& deny_rules() const { return deny_; }
 
