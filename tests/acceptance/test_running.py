@@ -4,17 +4,15 @@ import hashlib
 import json
 import os
 import pathlib
-import pty
 import re
 import select
 import signal
-import struct
 import subprocess
 import tempfile
 import termios
 import time
 
-import fcntl
+from terminal import Terminal
 
 
 def test_C1_exit_statuses_are_exact(machine):
@@ -96,53 +94,6 @@ def _sandbox_pid(pid):
     return pid
 
 
-class Terminal:
-    """A sandbox on a pseudo-terminal."""
-
-    def __init__(self, machine, *argv, rows=30, columns=100):
-        self.master, slave = pty.openpty()
-        self.resize(rows, columns)
-        self.slave = os.dup(slave)
-        self.before = termios.tcgetattr(slave)
-        self.work = tempfile.TemporaryDirectory()
-        self.process = machine.popen("run", "builtin", "--", *argv, cwd=self.work.name, stdin=slave, stdout=slave,
-                                     stderr=subprocess.DEVNULL, env={"TERM": "xterm"}, start_new_session=True)
-        os.close(slave)
-        self.text = ""
-
-    def resize(self, rows, columns):
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def expect(self, pattern, timeout=60):
-        end = time.monotonic() + timeout
-        while not re.search(pattern, self.text):
-            left = end - time.monotonic()
-            assert left > 0, f"no {pattern!r} in {self.text!r}"
-            if select.select([self.master], [], [], left)[0]:
-                try:
-                    self.text += os.read(self.master, 4096).decode("utf-8", "replace")
-                except OSError:
-                    break
-        match = re.search(pattern, self.text)
-        assert match, f"no {pattern!r} in {self.text!r}"
-        self.text = self.text[match.end() :]
-        return match
-
-    def type(self, text):
-        os.write(self.master, text.encode())
-
-    def raw(self):
-        return not termios.tcgetattr(self.slave)[3] & termios.ICANON
-
-    def close(self):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        os.close(self.master)
-        os.close(self.slave)
-        self.work.cleanup()
-
-
 def test_C2_a_terminal_has_size_resize_raw_mode_and_interrupt(machine):
     t = Terminal(machine, "bash", "--norc")
     try:
@@ -202,8 +153,8 @@ def test_C4_policy_log_outlives_the_sandbox(machine):
     name = f"log-{os.getpid()}"
     machine.run("curl -s -o /dev/null http://good.test/; curl -s -m 5 http://other.test/", "--allow", "good.test", "--name", name)
     whole = machine.sandbox("policy", "log", name)
-    assert re.search(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  deny  dns other\.test  no-allow-rule$", whole.out, re.M), whole
-    assert re.search(r"^\S+ \S+  allow  tcp 50\.50\.50\.10:80  .*\[good\.test\]$", whole.out, re.M), whole
+    assert re.search(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  deny  dns other\.test  no-allow-rule  #\d+$", whole.out, re.M), whole
+    assert re.search(r"^\S+ \S+  allow  tcp 50\.50\.50\.10:80  .*\[good\.test\]  #\d+$", whole.out, re.M), whole
     denied = machine.sandbox("policy", "log", "--denied", name)
     assert "other.test" in denied.out and "allow  tcp" not in denied.out, denied
     records = machine.decisions(name)
