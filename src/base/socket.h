@@ -1,12 +1,16 @@
 #pragma once
 // Unix sockets between our own processes, and descriptors sent over them.
 
+#include <sys/socket.h>
+
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/fd.h"
+#include "base/ip.h"
 #include "base/result.h"
 
 namespace sandbox {
@@ -25,5 +29,14 @@ struct Received {
   std::vector<Fd> fds;
 };
 Result<Received> receive_with_fds(int fd, size_t limit);
+
+// An address and port as the socket calls take them, and back.
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+};
+SocketAddress to_socket_address(const IpAddress& address, uint16_t port);
+IpAddress to_ip_address(const sockaddr_storage& address);
+uint16_t port_of(const sockaddr_storage& address);
 
 }  // namespace sandbox

@@ -1,9 +1,8 @@
 #include "gateway/config.h"
 
-#include <algorithm>
-#include <initializer_list>
 #include <nlohmann/json.hpp>
 
+#include "base/json_object.h"
 #include "base/text.h"
 
 namespace sandbox::gateway {
@@ -15,71 +14,6 @@ using nlohmann::json;
 constexpr uint16_t kSmallestMtu = 576;  // RFC 791: what every host must take
 constexpr uint16_t kLargestMtu = 65520;
 
-// Reads members of one object and remembers the first thing that is wrong with it.
-class Object {
- public:
-  explicit Object(const json& value) : value_(value) {}
-
-  std::string text(const char* key) {
-    const json* v = find(key);
-    if (v == nullptr) return {};
-    if (!v->is_string()) return wrong(key, "is not a text"), std::string();
-    return v->get<std::string>();
-  }
-  uint64_t number(const char* key, uint64_t low, uint64_t high) {
-    const json* v = find(key);
-    if (v == nullptr) return low;
-    if (!v->is_number_unsigned() || *v < low || *v > high)
-      return wrong(key, fmt::format("is not a number from {} to {}", low, high)), low;
-    return v->get<uint64_t>();
-  }
-  std::vector<std::string> texts(const char* key) {
-    std::vector<std::string> out;
-    const json* v = find(key);
-    if (v == nullptr) return out;
-    const bool good = v->is_array() && std::ranges::all_of(*v, &json::is_string);
-    if (!good) return wrong(key, "is not a list of texts"), out;
-    return v->get<std::vector<std::string>>();
-  }
-  template <class T>
-  T parsed(const char* key, const char* what) {
-    const auto out = T::parse(text(key));
-    if (!out) wrong(key, fmt::format("is not {}", what));
-    return out.value_or(T{});
-  }
-  // To be called last: everything asked for was there and right, and there was nothing else.
-  Status finish() {
-    for (const auto& [key, unused] : value_.items())
-      if (std::ranges::find(known_, key) == known_.end()) wrong(key.c_str(), "is not known");
-    if (!error_.empty()) return fail(Code::kInvalid, "{}", error_);
-    return {};
-  }
-
- private:
-  const json* find(const char* key) {
-    known_.emplace_back(key);
-    const auto it = value_.find(key);
-    if (it == value_.end()) {
-      wrong(key, "is missing");
-      return nullptr;
-    }
-    return &*it;
-  }
-  void wrong(const char* key, std::string_view what) {
-    if (error_.empty()) error_ = fmt::format("'{}' {}", escape_terminal(key), what);
-  }
-
-  const json& value_;
-  std::vector<std::string> known_;
-  std::string error_;
-};
-
-Result<json> parse_object(std::string_view text) {
-  json value = json::parse(text, nullptr, false);
-  if (!value.is_object()) return fail(Code::kInvalid, "not a JSON object");
-  return value;
-}
-
 bool same_network(const net::LinkConfig& link) {
   const uint32_t mask = ~uint32_t{0} << (32 - link.prefix);
   return (link.guest_ip.value & mask) == (link.gateway_ip.value & mask) &&
@@ -87,7 +21,7 @@ bool same_network(const net::LinkConfig& link) {
 }
 
 Result<GatewayConfig> read_config(const json& value) {
-  Object in(value);
+  JsonObject in(value);
   GatewayConfig out;
   const std::string wire = in.text("wire");
   out.link.mtu = static_cast<uint16_t>(in.number("mtu", kSmallestMtu, kLargestMtu));
@@ -112,7 +46,7 @@ Result<GatewayConfig> read_config(const json& value) {
 }
 
 Result<control::Message> read_control(const json& value) {
-  Object in(value);
+  JsonObject in(value);
   const std::string op = in.text("op");
   if (op == "stats") {
     TRY(in.finish());
@@ -130,11 +64,26 @@ Result<control::Message> read_control(const json& value) {
     ASSIGN(auto policy, policy::Policy::create(allow, deny));
     return control::ReplacePolicy{std::move(policy)};
   }
-  if (op == "publish" || op == "unpublish") {
-    const auto port = static_cast<uint16_t>(in.number("port", 1, 65535));
+  if (op == "publish") {
+    const control::Publish out{in.number("id", 0, UINT64_MAX),
+                               static_cast<uint16_t>(in.number("port", 1, 65535))};
     TRY(in.finish());
-    if (op == "publish") return control::Publish{port};
-    return control::Unpublish{port};
+    return out;
+  }
+  if (op == "ask") {
+    const control::Ask out{in.flag("on")};
+    TRY(in.finish());
+    return out;
+  }
+  if (op == "answer") {
+    const control::Answer out{in.number("id", 0, UINT64_MAX), in.flag("allow")};
+    TRY(in.finish());
+    return out;
+  }
+  if (op == "unpublish") {
+    const control::Unpublish out{in.number("id", 0, UINT64_MAX)};
+    TRY(in.finish());
+    return out;
   }
   return fail(Code::kInvalid, "operation '{}' is not known", escape_terminal(op));
 }
@@ -142,14 +91,14 @@ Result<control::Message> read_control(const json& value) {
 }  // namespace
 
 Result<GatewayConfig> parse_config(std::string_view text) {
-  ASSIGN(const json value, parse_object(text));
+  ASSIGN(const json value, parse_json_object(text));
   auto config = read_config(value);
   if (!config) return fail(std::move(config).error().while_doing("gateway configuration"));
   return config;
 }
 
 Result<control::Message> parse_control(std::string_view text) {
-  ASSIGN(const json value, parse_object(text));
+  ASSIGN(const json value, parse_json_object(text));
   return read_control(value);
 }
 
@@ -161,6 +110,16 @@ std::string error_message(const Error& error) {
   json out = {{"error", error.message}};
   if (!error.hint.empty()) out["hint"] = error.hint;
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string asked_message(const Questions::Question& question) {
+  const json out = {
+      {"asked", question.id}, {"rule", question.rule.text()}, {"text", question.text}};
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string over_message(uint64_t id) {
+  return json{{"over", id}}.dump();
 }
 
 std::string done_message(const Status& status) {

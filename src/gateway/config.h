@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "gateway/questions.h"
 #include "net/link.h"
 #include "policy/policy.h"
 
@@ -33,15 +34,25 @@ struct ReplacePolicy {
   policy::Policy policy;
 };
 // A listening socket comes with the message: who connects to it is connected to `port` of the
-// guest.
+// guest. The sender chooses `id`, since several sockets may lead to one port.
 struct Publish {
+  uint64_t id = 0;
   uint16_t port = 0;
 };
 struct Unpublish {
-  uint16_t port = 0;
+  uint64_t id = 0;
+};
+// Whether there is somebody to ask about what is refused for want of a rule; at first there is not.
+struct Ask {
+  bool on = false;
+};
+// To a question: yes for this once, or no.
+struct Answer {
+  uint64_t id = 0;
+  bool allow = false;
 };
 struct Stats {};
-using Message = std::variant<Resolvers, ReplacePolicy, Publish, Unpublish, Stats>;
+using Message = std::variant<Resolvers, ReplacePolicy, Publish, Unpublish, Ask, Answer, Stats>;
 }  // namespace control
 
 Result<control::Message> parse_control(std::string_view json);
@@ -50,5 +61,8 @@ Result<control::Message> parse_control(std::string_view json);
 std::string ready_message();
 std::string done_message(const Status& status);  // {"done":true} or {"error":…,"hint":…}
 std::string error_message(const Error& error);
+// {"asked":7,"rule":"www.example.org","text":"look up www.example.org"}, and later {"over":7}
+std::string asked_message(const Questions::Question& question);
+std::string over_message(uint64_t id);
 
 }  // namespace sandbox::gateway

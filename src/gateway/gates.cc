@@ -21,6 +21,11 @@ constexpr uint16_t kHttps = 443;
 // What a record or a message shows of the names that share an address.
 constexpr size_t kShownNames = 32;
 
+const HostName& arpa() {
+  static const HostName zone = *HostName::parse("arpa");
+  return zone;
+}
+
 // Servers there greet first: FTP, SSH, SMTP, POP3, IMAP, submission, MySQL, PostgreSQL.
 bool server_greets(uint16_t port) {
   constexpr std::array<uint16_t, 8> kPorts = {21, 22, 25, 110, 143, 587, 3306, 5432};
@@ -138,7 +143,7 @@ NameDecision Gates::query(const dns::Question& question) const {
     return out;
   }
   const HostName& name = *question.name.host;
-  const Verdict verdict = policy_.query(name);
+  const Verdict verdict = granted_.query(name);
   out.decision = decided(verdict, name.text(), name.text(), fmt::format("--allow {}", name.text()));
   out.decision.names = {name};
   if (dns::is_private_reverse(name)) {
@@ -156,11 +161,11 @@ Resolved Gates::resolved(const HostName& question, std::span<const HostName> cha
                          std::span<const dns::AddressRecord> answers, Instant now) {
   Resolved out;
   // The policy may have been replaced since the query left.
-  Verdict verdict = policy_.query(question);
+  Verdict verdict = granted_.query(question);
   std::string what = question.text();
   for (const HostName& alias : chain) {
     if (!verdict.allow) break;
-    if (auto denied = policy_.denied(alias)) {
+    if (auto denied = granted_.denied(alias)) {
       verdict = std::move(*denied);
       what = fmt::format("{}, an alias of {},", question.text(), alias.text());
     }
@@ -170,7 +175,7 @@ Resolved Gates::resolved(const HostName& question, std::span<const HostName> cha
   out.decision.names = {question};
   if (!verdict.allow) return out;
   for (const dns::AddressRecord& answer : answers) {
-    Verdict vouching = policy_.may_vouch(question, answer.address, out_of_bounds_);
+    Verdict vouching = granted_.may_vouch(question, answer.address, out_of_bounds_);
     const auto ttl = std::chrono::seconds(answer.ttl);
     if (vouching.allow && !ledger_.vouch(answer.address, question, chain, ttl, now))
       vouching = {false, Reason::kFlowLimit, {}, "every address in the ledger is in use"};
@@ -197,17 +202,32 @@ Resolved Gates::resolved(const HostName& question, std::span<const HostName> cha
 
 DialDecision Gates::dial(Protocol protocol, const IpAddress& address, uint16_t port, Instant now,
                          Attempt attempt) {
+  DialDecision out = dial_by(policy_, protocol, address, port, now, attempt);
+  if (out.decision.allow) return out;
+  for (const Grant& grant : grants_) {
+    auto once = std::make_shared<const policy::Policy>(policy_.with(grant.rule));
+    DialDecision granted = dial_by(*once, protocol, address, port, now, attempt);
+    if (!granted.decision.allow && granted.renew.empty()) continue;
+    granted.flow.grant = grant.rule;
+    granted.flow.once = std::move(once);
+    return granted;
+  }
+  return out;
+}
+
+DialDecision Gates::dial_by(const policy::Policy& rules, Protocol protocol,
+                            const IpAddress& address, uint16_t port, Instant now, Attempt attempt) {
   // Without a rule for host.internal our own address is like any other.
-  if (address == IpAddress(config_.gateway) && policy_.query(policy::host_internal()).allow)
-    return dial_host_internal(protocol, port);
+  if (address == IpAddress(config_.gateway) && rules.query(policy::host_internal()).allow)
+    return dial_host_internal(rules, protocol, port, config_.gateway);
   Ledger::Found found = ledger_.find(address, now);
   const policy::Dial question{protocol, address, port, found.names, found.aliases, out_of_bounds_};
-  Verdict verdict = policy_.dial(question);
+  Verdict verdict = rules.dial(question);
 
   DialDecision out;
   out.connect_to = address;
   std::vector<HostName> names = found.names;
-  if (!verdict.allow && expiry_decides(question, found.expired)) {
+  if (!verdict.allow && expiry_decides(rules, question, found.expired)) {
     verdict.reason = Reason::kExpiredAddress;
     verdict.detail = fmt::format("{} no longer resolves to it", found.expired.front().text());
     names.insert(names.end(), found.expired.begin(), found.expired.end());
@@ -226,37 +246,39 @@ DialDecision Gates::dial(Protocol protocol, const IpAddress& address, uint16_t p
   out.flow.address = address;
   out.flow.port = port;
   out.flow.rule = verdict.rule;
-  out.flow.server_first = server_greets(port) || policy_.plain(question).has_value();
-  out.flow.proxy = policy_.proxy(question).has_value();
+  out.flow.server_first = server_greets(port) || rules.plain(question).has_value();
+  out.flow.proxy = rules.proxy(question).has_value();
   out.flow.hold = std::move(found.hold);
   return out;
 }
 
 // Would the dial be allowed if the expired names were still vouched for?
-bool Gates::expiry_decides(const policy::Dial& dial, std::span<const HostName> expired) const {
+bool Gates::expiry_decides(const policy::Policy& rules, const policy::Dial& dial,
+                           std::span<const HostName> expired) {
   if (expired.empty()) return false;
   std::vector<HostName> all(dial.names.begin(), dial.names.end());
   all.insert(all.end(), expired.begin(), expired.end());
   policy::Dial widened = dial;
   widened.names = all;
-  return policy_.dial(widened).allow;
+  return rules.dial(widened).allow;
 }
 
-DialDecision Gates::dial_host_internal(Protocol protocol, uint16_t port) const {
+DialDecision Gates::dial_host_internal(const policy::Policy& rules, Protocol protocol,
+                                       uint16_t port, Ipv4 gateway) {
   DialDecision out;
   const policy::Dial question = host_internal_dial(protocol, port);
-  const Verdict verdict = policy_.dial(question);
+  const Verdict verdict = rules.dial(question);
   const std::string what = fmt::format("{} host.internal:{}", policy::text(protocol), port);
   out.decision = decided(verdict, {}, what, fmt::format("--allow host.internal:{}", port));
   out.decision.names = {policy::host_internal()};
   out.connect_to = kLoopback;
   if (!verdict.allow) return out;
   out.flow.protocol = protocol;
-  out.flow.address = config_.gateway;
+  out.flow.address = gateway;
   out.flow.port = port;
   out.flow.rule = verdict.rule;
-  out.flow.server_first = server_greets(port) || policy_.plain(question).has_value();
-  out.flow.proxy = policy_.proxy(question).has_value();
+  out.flow.server_first = server_greets(port) || rules.plain(question).has_value();
+  out.flow.proxy = rules.proxy(question).has_value();
   return out;
 }
 
@@ -271,9 +293,11 @@ std::vector<HostName> Gates::names_at(const Flow& flow, Instant now) {
 // the proxy was asked for.
 Verdict Gates::by_address(const Flow& flow) const {
   if (flow.tunnel)
-    return flow.tunnel->address() != nullptr ? judge_proxied(*flow.tunnel) : Verdict();
-  if (is_host_internal(flow)) return policy_.dial(host_internal_dial(flow.protocol, flow.port));
-  return policy_.literal(flow.protocol, flow.address, flow.port, out_of_bounds_);
+    return flow.tunnel->address() != nullptr ? judge_proxied(rules_of(flow), *flow.tunnel)
+                                             : Verdict();
+  if (is_host_internal(flow))
+    return rules_of(flow).dial(host_internal_dial(flow.protocol, flow.port));
+  return rules_of(flow).literal(flow.protocol, flow.address, flow.port, out_of_bounds_);
 }
 
 Verdict Gates::nameless(const Flow& flow, Reason refusal, std::string_view why) const {
@@ -282,9 +306,9 @@ Verdict Gates::nameless(const Flow& flow, Reason refusal, std::string_view why) 
   return {false, refusal, {}, std::string(why)};
 }
 
-Verdict Gates::judge_proxied(const http::Authority& target) const {
-  return target.name() != nullptr ? policy_.proxy_target(*target.name(), *target.port())
-                                  : policy_.proxy_target(*target.address(), *target.port());
+Verdict Gates::judge_proxied(const policy::Policy& rules, const http::Authority& target) {
+  return target.name() != nullptr ? rules.proxy_target(*target.name(), *target.port())
+                                  : rules.proxy_target(*target.address(), *target.port());
 }
 
 // What a stream shows that goes where it was dialled, not where a proxy takes it.
@@ -292,7 +316,7 @@ Verdict Gates::judge_direct(const Flow& flow, const http::Authority& shown, Reas
                             Instant now) {
   if (shown.name() == nullptr) return nameless(flow, refusal, "no rule names the address");
   const std::vector<HostName> names = names_at(flow, now);
-  return policy_.name({*shown.name(), flow.port, flow.address, names}, refusal);
+  return rules_of(flow).name({*shown.name(), flow.port, flow.address, names}, refusal);
 }
 
 Decision Gates::stream_decision(const Flow& flow, const Verdict& verdict, ShownBy by,
@@ -322,7 +346,7 @@ Decision Gates::hello(Flow& flow, const tls::Hello& hello, Instant now) {
   } else if (!shown) {
     verdict = nameless(flow, Reason::kSniDenied, "the hello shows no name");
   } else if (flow.tunnel) {
-    verdict = judge_proxied(*shown);
+    verdict = judge_proxied(rules_of(flow), *shown);
     if (!verdict.allow) verdict.reason = Reason::kSniDenied;
   } else {
     verdict = judge_direct(flow, *shown, Reason::kSniDenied, now);
@@ -358,7 +382,7 @@ std::vector<HostName> Gates::held_names(const Flow& flow) {
 Verdict Gates::judge_request(const Flow& flow, const http::Request& request,
                              const std::optional<http::Authority>& asked, Instant now) {
   if (!asked) return nameless(flow, Reason::kHostDenied, "the request names no host");
-  if (is_proxied(flow, request)) return judge_proxied(*asked);
+  if (is_proxied(flow, request)) return judge_proxied(rules_of(flow), *asked);
   if (request.form == http::Form::kAuthority)
     return {false,
             Reason::kHostDenied,
@@ -391,15 +415,91 @@ Decision Gates::opaque(const Flow& flow) const {
   return decision;
 }
 
-Decision Gates::rejudge(const Flow& flow, Instant now) {
-  const DialDecision again = dial(flow.protocol, flow.address, flow.port, now, Attempt::kRenewed);
+Decision Gates::rejudge(Flow& flow, Instant now) {
+  if (flow.grant) flow.once = std::make_shared<const policy::Policy>(policy_.with(*flow.grant));
+  const policy::Policy& rules = rules_of(flow);
+  const DialDecision again =
+      dial_by(rules, flow.protocol, flow.address, flow.port, now, Attempt::kRenewed);
   if (!again.decision.allow) return again.decision;
-  const Verdict tunnel = flow.tunnel ? judge_proxied(*flow.tunnel) : Verdict{.allow = true};
+  const Verdict tunnel = flow.tunnel ? judge_proxied(rules, *flow.tunnel) : Verdict{.allow = true};
   if (!tunnel.allow) return stream_decision(flow, tunnel, ShownBy::kNothing, flow.tunnel, now);
   if (!flow.shown) return again.decision;
-  const Verdict verdict = flow.proxy ? judge_proxied(*flow.shown)
+  const Verdict verdict = flow.proxy ? judge_proxied(rules, *flow.shown)
                                      : judge_direct(flow, *flow.shown, Reason::kSniDenied, now);
   return stream_decision(flow, verdict, ShownBy::kNothing, flow.shown, now);
+}
+
+// ---- ask ----
+
+std::optional<policy::HostPattern> Gates::missing_rule(const HostName& name) const {
+  if (granted_.query(name).reason != Reason::kNoAllowRule) return std::nullopt;
+  // Programs ask for the names of addresses by the way; nobody should be asked about that.
+  if (name.in_zone(arpa())) return std::nullopt;
+  // A service of the host needs a port, which a lookup does not tell.
+  const auto rule = policy::HostPattern::parse(name.text());
+  if (!rule || name == policy::host_internal()) return std::nullopt;
+  return *rule;
+}
+
+std::optional<policy::HostPattern> Gates::missing_rule(const IpAddress& address, uint16_t port,
+                                                       Instant now) {
+  const DialDecision refused = dial(Protocol::kTcp, address, port, now, Attempt::kRenewed);
+  if (refused.decision.allow) return std::nullopt;
+  std::string target;
+  if (refused.decision.reason == Reason::kNoAllowRule && !refused.decision.names.empty()) {
+    target = refused.decision.names.front().text();
+  } else if (refused.decision.reason == Reason::kUnresolvedAddress && !is_never_by_name(address) &&
+             std::ranges::find(out_of_bounds_, address) == out_of_bounds_.end()) {
+    target = with_port(address, 0);
+  }
+  const auto rule = policy::HostPattern::parse(fmt::format("{}:{}", target, port));
+  if (!rule) return std::nullopt;
+  const policy::Policy rules = policy_.with(*rule);
+  if (!dial_by(rules, Protocol::kTcp, address, port, now, Attempt::kRenewed).decision.allow)
+    return std::nullopt;
+  return *rule;
+}
+
+bool Gates::has_decided(const policy::HostPattern& missing) const {
+  if (const auto address = missing.exact_address())
+    return policy_.literal(Protocol::kTcp, *address, missing.port().value_or(0), out_of_bounds_)
+               .reason != Reason::kUnresolvedAddress;
+  const HostName* name = missing.exact_name();
+  if (name == nullptr) return true;
+  const Verdict verdict = missing.port() ? policy_.anywhere(*name, Protocol::kTcp, missing.port())
+                                         : policy_.query(*name);
+  return verdict.reason != Reason::kNoAllowRule;
+}
+
+void Gates::grant(const policy::HostPattern& rule, Instant now) {
+  grants_.push_back({rule, now + kGrantLife});
+  renew_granted();
+}
+
+void Gates::used(const Flow& flow) {
+  if (!flow.grant) return;
+  std::erase_if(grants_, [&](const Grant& grant) { return grant.rule == *flow.grant; });
+  renew_granted();
+}
+
+void Gates::expire_grants(Instant now) {
+  if (next_grant_end() > now) return;
+  std::erase_if(grants_, [now](const Grant& grant) { return grant.until <= now; });
+  renew_granted();
+}
+
+Instant Gates::next_grant_end() const {
+  return grants_.empty() ? Instant::never() : grants_.front().until;
+}
+
+void Gates::replace_policy(policy::Policy policy) {
+  policy_ = std::move(policy);
+  renew_granted();
+}
+
+void Gates::renew_granted() {
+  granted_ = policy_;
+  for (const Grant& grant : grants_) granted_ = granted_.with(grant.rule);
 }
 
 void Gates::set_host_addresses(std::vector<IpAddress> all) {

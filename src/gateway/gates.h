@@ -18,8 +18,13 @@
 // Mixed answers: only the bad address is refused, and it is not in the reply that the guest gets: a
 // client that was handed it would try it first and fail. When every address is refused, so is the
 // query, with the reason.
+//
+// What a person allows once is a grant: an allow rule that holds for lookups and dials until one
+// connection has come to be by it, or for 30 s. That connection keeps it to its end (Flow::once);
+// deny rules win over it as over any other.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -88,9 +93,15 @@ struct Flow {
   std::optional<http::Authority> tunnel;  // target of the CONNECT last allowed
   std::optional<http::Authority> shown;   // what the stream last showed and was allowed for
   Ledger::Hold hold;
+  // Allowed by a grant: that rule, and the policy with it, which is the one this flow is held to.
+  std::optional<policy::HostPattern> grant;
+  std::shared_ptr<const policy::Policy> once;
 };
 
 enum class Attempt { kFirst, kRenewed };
+
+// Added to the text of a refusal that a person was asked about.
+inline constexpr std::string_view kAskedInVain = "; it was asked about, and not allowed";
 
 struct DialDecision {
   Decision decision;
@@ -111,7 +122,8 @@ class Gates {
     std::vector<IpAddress> host_addresses;  // of every interface of the host
     Ipv4 gateway;  // our own address in the guest's network; stands for host.internal
   };
-  Gates(policy::Policy policy, Config config) : policy_(std::move(policy)), config_(config) {
+  Gates(policy::Policy policy, Config config)
+      : policy_(std::move(policy)), granted_(policy_), config_(config) {
     set_host_addresses(std::move(config.host_addresses));
   }
 
@@ -131,9 +143,25 @@ class Gates {
   Decision malformed(const Flow& flow, std::string_view why) const;
   // The first bytes are neither TLS nor HTTP: the dial was the decision, except on 443.
   Decision opaque(const Flow& flow) const;
-  Decision rejudge(const Flow& flow, Instant now);
+  Decision rejudge(Flow& flow, Instant now);
 
-  void replace_policy(policy::Policy policy) { policy_ = std::move(policy); }
+  // Ask: the allow rule for want of which a lookup or a TCP dial is refused now; nullopt where it
+  // is allowed, refused for another reason, or would still be refused with that rule. Never one
+  // that leads to the host, to loopback or link-local: such a rule is written by hand.
+  [[nodiscard]] std::optional<policy::HostPattern> missing_rule(const policy::HostName& name) const;
+  [[nodiscard]] std::optional<policy::HostPattern> missing_rule(const IpAddress& address,
+                                                                uint16_t port, Instant now);
+  // Do the rules say by now what is to be of a question about `missing`?
+  [[nodiscard]] bool has_decided(const policy::HostPattern& missing) const;
+  static constexpr Duration kGrantLife = std::chrono::seconds(30);
+  void grant(const policy::HostPattern& rule, Instant now);
+  // A connection of this flow has come to be: a grant it stands on is used up for others.
+  void used(const Flow& flow);
+  // Grants that nothing has used in time.
+  void expire_grants(Instant now);
+  [[nodiscard]] Instant next_grant_end() const;
+
+  void replace_policy(policy::Policy policy);
   void set_host_addresses(std::vector<IpAddress> all);
   [[nodiscard]] const policy::Policy& policy() const { return policy_; }
   [[nodiscard]] const Ledger& ledger() const { return ledger_; }
@@ -143,14 +171,26 @@ class Gates {
   [[nodiscard]] bool is_host_internal(const Flow& flow) const {
     return flow.address == IpAddress(config_.gateway);
   }
-  DialDecision dial_host_internal(policy::Protocol protocol, uint16_t port) const;
-  [[nodiscard]] bool expiry_decides(const policy::Dial& dial,
-                                    std::span<const policy::HostName> expired) const;
+  struct Grant {
+    policy::HostPattern rule;
+    Instant until;
+  };
+  DialDecision dial_by(const policy::Policy& rules, policy::Protocol protocol,
+                       const IpAddress& address, uint16_t port, Instant now, Attempt attempt);
+  static DialDecision dial_host_internal(const policy::Policy& rules, policy::Protocol protocol,
+                                         uint16_t port, Ipv4 gateway);
+  [[nodiscard]] static bool expiry_decides(const policy::Policy& rules, const policy::Dial& dial,
+                                           std::span<const policy::HostName> expired);
+  // What this flow is held to.
+  [[nodiscard]] const policy::Policy& rules_of(const Flow& flow) const {
+    return flow.once ? *flow.once : policy_;
+  }
+  void renew_granted();
   std::vector<policy::HostName> names_at(const Flow& flow, Instant now);
   static std::vector<policy::HostName> held_names(const Flow& flow);
   policy::Verdict by_address(const Flow& flow) const;
   policy::Verdict nameless(const Flow& flow, policy::Reason refusal, std::string_view why) const;
-  policy::Verdict judge_proxied(const http::Authority& target) const;
+  static policy::Verdict judge_proxied(const policy::Policy& rules, const http::Authority& target);
   policy::Verdict judge_direct(const Flow& flow, const http::Authority& shown,
                                policy::Reason refusal, Instant now);
   policy::Verdict judge_request(const Flow& flow, const http::Request& request,
@@ -159,6 +199,8 @@ class Gates {
                            const std::optional<http::Authority>& shown, Instant now);
 
   policy::Policy policy_;
+  std::vector<Grant> grants_;  // the oldest first
+  policy::Policy granted_;     // policy_ with the grants
   Config config_;
   std::vector<IpAddress> out_of_bounds_;  // the host's addresses and our own
   Ledger ledger_;

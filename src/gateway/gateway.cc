@@ -74,6 +74,8 @@ Gateway::Gateway(EventLoop& loop, GatewayConfig config, std::unique_ptr<net::Wir
       addresses_(std::move(addresses)),
       reporter_(*sink_),
       gates_(std::move(config.policy), {addresses_->all(), config.link.gateway_ip}),
+      questions_({[this](const Questions::Question& question) { reply(asked_message(question)); },
+                  [this](uint64_t id) { reply(over_message(id)); }}),
       link_(config.link, *wire_, *this),
       names_(
           gates_,
@@ -84,11 +86,16 @@ Gateway::Gateway(EventLoop& loop, GatewayConfig config, std::unique_ptr<net::Wir
           [this](const Decision& decision, std::optional<Ipv4> address) {
             reporter_.dns(decision, address);
           }),
-      relay_({loop, gates_, names_, reporter_, link_}),
+      relay_({loop, gates_, names_, reporter_, link_, questions_}),
       stack_(stack_config(config.link.mtu), relay_, *this),
       udp_({loop, gates_, names_, reporter_, link_}, policy::Protocol::kUdp),
       echo_({loop, gates_, names_, reporter_, link_}, policy::Protocol::kIcmp) {
   relay_.set_stack(stack_);
+  names_.set_hold([this](const policy::HostName& name, std::function<void()> resume) {
+    const auto rule = gates_.missing_rule(name);
+    return rule && questions_.hold(*rule, fmt::format("look up {}", name.text()), std::move(resume),
+                                   loop_.now());
+  });
 }
 
 Gateway::~Gateway() = default;
@@ -163,6 +170,7 @@ void Gateway::settle() {
   loop_.modify(wire_->fd(), EventLoop::kRead | (wire_->blocked() ? EventLoop::kWrite : 0));
   relay_.sweep();
   arm_stack_timer();
+  arm_ask_timer();
   if (reporter_.broken()) end(fail(Code::kUnavailable, "the recorder is gone"));
 }
 
@@ -180,6 +188,22 @@ void Gateway::arm_stack_timer() {
   });
 }
 
+// For questions that nobody answers, and grants that nothing uses.
+void Gateway::arm_ask_timer() {
+  const Instant next = std::min(questions_.next_deadline(), gates_.next_grant_end());
+  if (next == ask_timer_at_) return;
+  if (ask_timer_ != 0) loop_.cancel(ask_timer_);
+  ask_timer_ = 0;
+  ask_timer_at_ = next;
+  if (next == Instant::never()) return;
+  ask_timer_ = loop_.at(next, [this] {
+    ask_timer_ = 0;
+    ask_timer_at_ = Instant::never();
+    gates_.expire_grants(loop_.now());
+    questions_.expire(loop_.now());
+  });
+}
+
 // ---- control ----
 
 void Gateway::on_control() {
@@ -194,20 +218,40 @@ std::string Gateway::apply(const control::Message& message, std::vector<Fd> desc
   if (const auto* publish = std::get_if<control::Publish>(&message)) {
     if (descriptors.size() != 1)
       return done_message(fail(Code::kInvalid, "publish comes with one listening socket"));
-    return done_message(relay_.publish(std::move(descriptors[0]), publish->port));
+    return done_message(relay_.publish(publish->id, std::move(descriptors[0]), publish->port));
   }
   if (const auto* unpublish = std::get_if<control::Unpublish>(&message))
-    return done_message(relay_.unpublish(unpublish->port));
+    return done_message(relay_.unpublish(unpublish->id));
   if (const auto* resolvers = std::get_if<control::Resolvers>(&message))
     return done_message(resolver_->set_servers(resolvers->servers));
   if (const auto* replacement = std::get_if<control::ReplacePolicy>(&message)) {
-    gates_.replace_policy(replacement->policy);
-    relay_.policy_replaced();
-    udp_.policy_replaced();
-    echo_.policy_replaced();
+    replace_policy(replacement->policy);
     return done_message({});
   }
+  if (const auto* ask = std::get_if<control::Ask>(&message)) {
+    questions_.set_on(ask->on);
+    return done_message({});
+  }
+  if (const auto* reply_to_question = std::get_if<control::Answer>(&message))
+    return done_message(answer(*reply_to_question));
   return stats();
+}
+
+void Gateway::replace_policy(policy::Policy policy) {
+  gates_.replace_policy(std::move(policy));
+  relay_.policy_replaced();
+  udp_.policy_replaced();
+  echo_.policy_replaced();
+  questions_.reconsider(
+      [this](const policy::HostPattern& rule) { return gates_.has_decided(rule); });
+}
+
+Status Gateway::answer(const control::Answer& answer) {
+  auto answered = questions_.answer(answer.id, answer.allow, loop_.now());
+  if (!answered) return fail(Code::kNotFound, "question {} is over", answer.id);
+  if (answer.allow) gates_.grant(answered->rule, loop_.now());
+  for (const auto& resume : answered->waiting) resume();
+  return {};
 }
 
 std::string Gateway::stats() const {
@@ -223,6 +267,7 @@ std::string Gateway::stats() const {
                               {"udp_flows", udp_.size()},
                               {"echo_flows", echo_.size()},
                               {"dns_outstanding", resolver_->outstanding()},
+                              {"questions", questions_.held()},
                               {"vouched_addresses", gates_.ledger().addresses()},
                               {"records_lost", reporter_.lost()},
                               {"dropped", drops},

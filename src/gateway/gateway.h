@@ -65,8 +65,11 @@ class Gateway final : public net::Link::Upper, public tcp::PacketSink {
   void on_wire(uint32_t ready);
   void settle();
   void arm_stack_timer();
+  void arm_ask_timer();
   void on_control();
   std::string apply(const control::Message& message, std::vector<Fd> descriptors);
+  void replace_policy(policy::Policy policy);
+  Status answer(const control::Answer& answer);
   std::string stats() const;
   void reply(const std::string& message);
   void end(Status status);
@@ -80,6 +83,7 @@ class Gateway final : public net::Link::Upper, public tcp::PacketSink {
 
   Reporter reporter_;
   Gates gates_;
+  Questions questions_;
   net::Link link_;
   NameService names_;
   TcpRelay relay_;
@@ -87,6 +91,8 @@ class Gateway final : public net::Link::Upper, public tcp::PacketSink {
   DatagramFlows udp_;
   DatagramFlows echo_;
 
+  EventLoop::TimerId ask_timer_ = 0;
+  Instant ask_timer_at_ = Instant::never();
   EventLoop::TimerId stack_timer_ = 0;
   Instant stack_timer_at_ = Instant::never();
   Status ended_;

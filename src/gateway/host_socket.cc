@@ -4,37 +4,15 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
 
+#include "base/socket.h"
+
 namespace sandbox::gateway {
 
 namespace {
-
-struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t size = 0;
-};
-
-SocketAddress to_socket_address(const IpAddress& address, uint16_t port) {
-  SocketAddress out;
-  if (address.is_v4()) {
-    sockaddr_in v4{};
-    v4.sin_family = AF_INET;
-    v4.sin_port = htons(port);
-    v4.sin_addr.s_addr = htonl(address.v4().value);
-    std::memcpy(&out.storage, &v4, out.size = sizeof v4);
-  } else {
-    sockaddr_in6 v6{};
-    v6.sin6_family = AF_INET6;
-    v6.sin6_port = htons(port);
-    std::memcpy(&v6.sin6_addr, address.bytes().data(), address.bytes().size());
-    std::memcpy(&out.storage, &v6, out.size = sizeof v6);
-  }
-  return out;
-}
 
 Fd make_socket(HostSocketKind kind, bool v4) {
   const int family = v4 ? AF_INET : AF_INET6;
@@ -67,19 +45,6 @@ HostSocket connect_host(HostSocketKind kind, const IpAddress& address, uint16_t 
   else
     out.error = errno;
   return out;
-}
-
-IpAddress to_ip_address(const sockaddr_storage& address) {
-  if (address.ss_family == AF_INET) {
-    sockaddr_in v4{};
-    std::memcpy(&v4, &address, sizeof v4);
-    return Ipv4{ntohl(v4.sin_addr.s_addr)};
-  }
-  sockaddr_in6 v6{};
-  std::memcpy(&v6, &address, sizeof v6);
-  std::array<uint8_t, 16> bytes;
-  std::memcpy(bytes.data(), &v6.sin6_addr, bytes.size());
-  return IpAddress::from_bytes(bytes);
 }
 
 int socket_error(int fd) {

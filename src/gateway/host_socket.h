@@ -1,8 +1,6 @@
 #pragma once
 // Sockets of the host towards the world, and how much of connecting may be under way at once.
 
-#include <sys/socket.h>
-
 #include <cstdint>
 #include <unordered_map>
 
@@ -23,7 +21,6 @@ struct HostSocket {
 };
 HostSocket connect_host(HostSocketKind kind, const IpAddress& address, uint16_t port);
 
-IpAddress to_ip_address(const sockaddr_storage& address);
 // SO_ERROR, which clears it.
 int socket_error(int fd);
 // Closes with RST rather than FIN.

@@ -61,8 +61,14 @@ void NameService::answer(ByteView message, Transport transport, Reply reply) {
   }
   auto exchange = std::make_shared<Exchange>(
       Exchange{std::move(std::get<dns::Query>(parsed)), transport, std::move(reply)});
+  judge(exchange, Asked::kNot);
+}
+
+void NameService::judge(const std::shared_ptr<Exchange>& exchange, Asked asked) {
   const dns::Query& query = exchange->query;
-  const NameDecision named = gates_.query(query.question);
+  NameDecision named = gates_.query(query.question);
+  if (named.action == NameAction::kRefuse && asked == Asked::kNot && hold(named, exchange)) return;
+  if (!named.decision.allow && asked == Asked::kAnswered) named.decision.text += kAskedInVain;
   report_(named.decision, std::nullopt);
   switch (named.action) {
     case NameAction::kRefuse:
@@ -84,6 +90,14 @@ void NameService::deny(const Exchange& exchange, const Decision& decision) {
   const bool parent = name.is_root() || (name.host && gates_.policy().allows_below(*name.host));
   const auto build = parent ? dns::build_denied_parent : dns::build_denied;
   exchange.send(build(query, code_of(decision), explanation(decision)));
+}
+
+bool NameService::hold(const NameDecision& named, const std::shared_ptr<Exchange>& exchange) {
+  const bool wanting = named.decision.reason == policy::Reason::kNoAllowRule;
+  if (!hold_ || !wanting || named.decision.names.empty()) return false;
+  return hold_(named.decision.names.front(), [this, alive = alive_, exchange] {
+    if (*alive) judge(exchange, Asked::kAnswered);
+  });
 }
 
 void NameService::forward(const std::shared_ptr<Exchange>& exchange) {

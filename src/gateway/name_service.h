@@ -25,11 +25,16 @@ class NameService {
   using Upstream = std::function<void(const dns::Question&, const dns::Flags&, Resolver::Callback)>;
   using Now = std::function<Instant()>;
 
+  // A lookup was refused for want of a rule: true, and `resume` is called later to judge it again,
+  // or false, and the refusal stands.
+  using Hold = std::function<bool(const policy::HostName& name, std::function<void()> resume)>;
+
   NameService(Gates& gates, Upstream upstream, Now now, Report report);
   ~NameService();
   NameService(const NameService&) = delete;
   NameService& operator=(const NameService&) = delete;
 
+  void set_hold(Hold hold) { hold_ = std::move(hold); }
   // One message of the guest. `reply` is called at most once: now, later, or never (nothing may be
   // answered to garbage).
   void answer(ByteView message, Transport transport, Reply reply);
@@ -41,6 +46,9 @@ class NameService {
  private:
   struct Exchange;
   void deny(const Exchange& exchange, const Decision& decision);
+  enum class Asked { kNot, kAnswered };
+  void judge(const std::shared_ptr<Exchange>& exchange, Asked asked);
+  bool hold(const NameDecision& named, const std::shared_ptr<Exchange>& exchange);
   void forward(const std::shared_ptr<Exchange>& exchange);
   void upstream_answered(Exchange& exchange, const Result<Bytes>& raw);
   void enter(const dns::Question& question, const Result<Bytes>& raw);
@@ -49,6 +57,7 @@ class NameService {
   Upstream upstream_;
   Now now_;
   Report report_;
+  Hold hold_;
   std::shared_ptr<bool> alive_;
 };
 

@@ -81,7 +81,27 @@ void RelaySession::start() {
   });
 }
 
+// A repeated SYN of the guest changes nothing meanwhile: the stack knows the flow.
+bool RelaySession::hold() {
+  auto& parts = relay_.parts();
+  if (asked_ || !parts.questions.on()) return false;
+  const tcp::Tuple& tuple = flow_->tuple();
+  const Instant now = parts.loop.now();
+  const auto rule = parts.gates.missing_rule(tuple.host_ip, tuple.host_port, now);
+  if (!rule) return false;
+  const bool by_name = rule->exact_name() != nullptr;
+  asked_ = parts.questions.hold(
+      *rule, fmt::format("connect to {}{}", rule->text(), by_name ? "" : ", which no name led to"),
+      [this, alive = std::weak_ptr(alive_)] {
+        if (!alive.expired() && flow_ != nullptr) start();
+      },
+      now);
+  return asked_;
+}
+
 void RelaySession::judged(DialDecision decision) {
+  if (!decision.decision.allow && hold()) return;
+  if (!decision.decision.allow && asked_) decision.decision.text += kAskedInVain;
   const tcp::Tuple& tuple = flow_->tuple();
   relay_.parts().reporter.dial(policy::Protocol::kTcp, tuple.host_ip, tuple.host_port,
                                decision.decision);
@@ -138,14 +158,17 @@ void RelaySession::connect_timed_out() {
 
 void RelaySession::connected() {
   phase_ = Phase::kRelaying;
+  relay_.parts().gates.used(allowed_);
   gate_.emplace(relay_.parts().gates, allowed_);
   relay_.stack().accept(*flow_);
   update_interest();
 }
 
-void RelaySession::start_published(Fd socket, const IpAddress& from, uint16_t guest_port) {
+void RelaySession::start_published(Fd socket, const IpAddress& from, uint16_t guest_port,
+                                   uint64_t id) {
   phase_ = Phase::kOpening;
-  published_ = was_allowed_ = gate_open_ = true;
+  was_allowed_ = gate_open_ = true;
+  published_ = id;
   socket_ = std::move(socket);
   allowed_.address = from;
   allowed_.port = guest_port;
@@ -364,6 +387,10 @@ void RelaySession::on_policy_replaced() {
   parts.reporter.dial(policy::Protocol::kTcp, allowed_.address, allowed_.port, decision);
   if (phase_ == Phase::kConnecting) return reset_guest("no longer allowed");
   abort_guest(tcp::Stack::Abort::kNow, "no longer allowed");
+}
+
+void RelaySession::on_unpublished(uint64_t id) {
+  if (published_ == id) abort_guest(tcp::Stack::Abort::kNow, "no longer published");
 }
 
 // ---- ends ----

@@ -1,7 +1,7 @@
 #pragma once
 // One allowed, or not yet allowed, TCP connection of the guest and its counterpart on the host.
 //
-//   kRenewing    the address was vouched for once; its names are being looked up again
+//   kJudging     no answer of gate 2 yet: names are being looked up again, or a person is asked
 //   kConnecting  allowed; connect() is under way, the guest has heard nothing yet
 //   kOpening     of a published port: somebody has connected, the guest has not answered yet
 //   kRelaying    SYN-ACK is out, bytes flow both ways
@@ -41,7 +41,7 @@ class RelaySession final : public Session {
   void start();
   // The other way round: `socket` is connected already, the flow is on its way into the guest, and
   // no gate has a say.
-  void start_published(Fd socket, const IpAddress& from, uint16_t guest_port);
+  void start_published(Fd socket, const IpAddress& from, uint16_t guest_port, uint64_t id);
 
   void on_established() override;
   void on_readable() override;
@@ -49,11 +49,13 @@ class RelaySession final : public Session {
   void on_writable() override;
   void on_closed(tcp::Close how) override;
   void on_policy_replaced() override;
+  void on_unpublished(uint64_t id) override;
 
  private:
-  enum class Phase { kRenewing, kConnecting, kOpening, kRelaying, kFarewell };
+  enum class Phase { kJudging, kConnecting, kOpening, kRelaying, kFarewell };
 
   void judged(DialDecision decision);
+  bool hold();
   void connect(const DialDecision& decision);
   void connect_finished();
   void connect_failed(int error);
@@ -85,7 +87,7 @@ class RelaySession final : public Session {
   void gate_timed_out();
   void farewell_timed_out();
 
-  Phase phase_ = Phase::kRenewing;
+  Phase phase_ = Phase::kJudging;
   Flow allowed_;  // as the gates see it
   std::optional<StreamGate> gate_;
   Fd socket_;
@@ -93,10 +95,11 @@ class RelaySession final : public Session {
   size_t fed_ = 0;
   size_t passable_ = 0;
   uint32_t interest_ = 0;
-  bool published_ = false;
-  bool was_allowed_ = false;  // by gate 2
-  bool watched_ = false;      // the loop knows the socket
+  std::optional<uint64_t> published_;  // by which listener it came
+  bool was_allowed_ = false;           // by gate 2
+  bool watched_ = false;               // the loop knows the socket
   bool in_budget_ = false;
+  bool asked_ = false;        // a person was asked, or would have been
   bool gate_open_ = false;    // gate 4 wants to see no more
   bool room_wanted_ = false;  // the ring to the guest is full
   bool host_full_ = false;    // the host socket takes no more

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "base/socket.h"
 #include "gateway/dns_session.h"
 #include "gateway/relay_session.h"
 
@@ -21,7 +22,16 @@ Session& session_of(tcp::Flow& flow) {
 }  // namespace
 
 TcpRelay::~TcpRelay() {
-  for (const auto& [port, listener] : published_) parts_.loop.remove(listener.get());
+  for (const auto& [id, published] : published_) parts_.loop.remove(published.listener.get());
+}
+
+// A session may end while it is called.
+template <class Call>
+void TcpRelay::for_each_session(Call call) {
+  std::vector<Session*> all;
+  all.reserve(sessions_.size());
+  for (const auto& [session, owner] : sessions_) all.push_back(session);
+  for (Session* session : all) call(*session);
 }
 
 Session& TcpRelay::adopt(std::unique_ptr<Session> session, tcp::Flow& flow) {
@@ -47,47 +57,47 @@ void TcpRelay::on_syn(tcp::Flow& flow) {
 
 // ---- published ports ----
 
-Status TcpRelay::publish(Fd listener, uint16_t guest_port) {
-  if (published_.contains(guest_port))
-    return fail(Code::kExists, "port {} is published already", guest_port);
+Status TcpRelay::publish(uint64_t id, Fd listener, uint16_t guest_port) {
+  if (published_.contains(id)) return fail(Code::kExists, "id {} is published already", id);
   TRY(set_nonblocking(listener.get(), true));
-  TRY(parts_.loop.add(listener.get(), EventLoop::kRead,
-                      [this, guest_port](uint32_t) { accept_one(guest_port); }));
-  published_.emplace(guest_port, std::move(listener));
+  TRY(parts_.loop.add(listener.get(), EventLoop::kRead, [this, id](uint32_t) { accept_one(id); }));
+  published_.emplace(id, Published{std::move(listener), guest_port});
   return {};
 }
 
-Status TcpRelay::unpublish(uint16_t guest_port) {
-  const auto it = published_.find(guest_port);
-  if (it == published_.end()) return fail(Code::kNotFound, "port {} is not published", guest_port);
-  parts_.loop.remove(it->second.get());
+Status TcpRelay::unpublish(uint64_t id) {
+  const auto it = published_.find(id);
+  if (it == published_.end()) return fail(Code::kNotFound, "id {} is not published", id);
+  parts_.loop.remove(it->second.listener.get());
   published_.erase(it);
+  for_each_session([id](Session& session) { session.on_unpublished(id); });
   return {};
 }
 
-void TcpRelay::accept_one(uint16_t guest_port) {
+void TcpRelay::accept_one(uint64_t id) {
+  const Published& published = published_.at(id);
   sockaddr_storage from{};
   socklen_t size = sizeof from;
-  Fd socket(::accept4(published_.at(guest_port).get(), reinterpret_cast<sockaddr*>(&from), &size,
+  Fd socket(::accept4(published.listener.get(), reinterpret_cast<sockaddr*>(&from), &size,
                       SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!socket) {
-    if (errno == EMFILE || errno == ENFILE) accept_later(guest_port);
+    if (errno == EMFILE || errno == ENFILE) accept_later(id);
     return;  // gone again, or it waits in the backlog
   }
-  tcp::Flow* flow = open_to_guest(guest_port);
+  tcp::Flow* flow = open_to_guest(published.guest_port);
   if (flow == nullptr) return abort_socket(socket);
   auto session = std::make_unique<RelaySession>(*this, *flow);
   RelaySession& relay = *session;
   adopt(std::move(session), *flow);
-  relay.start_published(std::move(socket), to_ip_address(from), guest_port);
+  relay.start_published(std::move(socket), to_ip_address(from), published.guest_port, id);
 }
 
 // No descriptor is left: watched on, the listener would be ready again at once and for as long.
-void TcpRelay::accept_later(uint16_t guest_port) {
-  parts_.loop.modify(published_.at(guest_port).get(), 0);
-  parts_.loop.after(kAcceptAgain, [this, guest_port] {
-    const auto it = published_.find(guest_port);
-    if (it != published_.end()) parts_.loop.modify(it->second.get(), EventLoop::kRead);
+void TcpRelay::accept_later(uint64_t id) {
+  parts_.loop.modify(published_.at(id).listener.get(), 0);
+  parts_.loop.after(kAcceptAgain, [this, id] {
+    const auto it = published_.find(id);
+    if (it != published_.end()) parts_.loop.modify(it->second.listener.get(), EventLoop::kRead);
   });
 }
 
@@ -130,10 +140,7 @@ void TcpRelay::on_flow_limit(const tcp::Tuple& tuple) {
 }
 
 void TcpRelay::policy_replaced() {
-  std::vector<Session*> all;  // a session may end while it is asked
-  all.reserve(sessions_.size());
-  for (const auto& [session, owner] : sessions_) all.push_back(session);
-  for (Session* session : all) session->on_policy_replaced();
+  for_each_session([](Session& session) { session.on_policy_replaced(); });
 }
 
 void TcpRelay::end(Session& session) {

@@ -25,6 +25,7 @@
 #include "gateway/gates.h"
 #include "gateway/host_socket.h"
 #include "gateway/name_service.h"
+#include "gateway/questions.h"
 #include "gateway/reporter.h"
 #include "net/link.h"
 #include "net/tcp/stack.h"
@@ -46,6 +47,7 @@ class Session {
   virtual void on_writable() = 0;
   virtual void on_closed(tcp::Close how) = 0;  // flow_ is dead once this returns
   virtual void on_policy_replaced() {}
+  virtual void on_unpublished(uint64_t) {}
 
  protected:
   TcpRelay& relay_;
@@ -64,6 +66,7 @@ class TcpRelay final : public tcp::Owner {
     NameService& names;
     Reporter& reporter;
     net::Link& link;
+    Questions& questions;
   };
   explicit TcpRelay(const Parts& parts) : parts_(parts) {}
   ~TcpRelay() override;
@@ -79,8 +82,9 @@ class TcpRelay final : public tcp::Owner {
   void on_closed(tcp::Flow& flow, tcp::Close how) override;
   void on_flow_limit(const tcp::Tuple& tuple) override;
 
-  Status publish(Fd listener, uint16_t guest_port);
-  Status unpublish(uint16_t guest_port);
+  Status publish(uint64_t id, Fd listener, uint16_t guest_port);
+  // Nobody connects any more, and who is connected is reset.
+  Status unpublish(uint64_t id);
 
   // The policy has changed: every open flow is judged again.
   void policy_replaced();
@@ -97,14 +101,20 @@ class TcpRelay final : public tcp::Owner {
   void end(Session& session);
 
  private:
+  template <class Call>
+  void for_each_session(Call call);
   Session& adopt(std::unique_ptr<Session> session, tcp::Flow& flow);
-  void accept_one(uint16_t guest_port);
-  void accept_later(uint16_t guest_port);
+  void accept_one(uint64_t id);
+  void accept_later(uint64_t id);
   tcp::Flow* open_to_guest(uint16_t guest_port);
 
   Parts parts_;
   tcp::Stack* stack_ = nullptr;
-  std::map<uint16_t, Fd> published_;  // listeners by the guest's port
+  struct Published {
+    Fd listener;
+    uint16_t guest_port;
+  };
+  std::map<uint64_t, Published> published_;
   uint16_t next_port_ = kFirstEphemeral;
   ConnectBudget budget_;
   std::unordered_map<Session*, std::unique_ptr<Session>> sessions_;

@@ -96,10 +96,11 @@ Status write_names(const RootDir& root, const ResumeRequest& request) {
                                request.hostname),
                    0644));
   if (!request.network) return {};
-  // The resolver is one hop away on a wire that loses nothing, so a missing answer is an answer.
+  // The resolver is one hop away on a wire that loses nothing, and answers in every case: at the
+  // latest when nobody has answered its own question to a person, which takes 30 s.
   return root.replace(
       "/etc/resolv.conf",
-      fmt::format("nameserver {}\noptions attempts:1 timeout:5\n", request.network->dns.text()),
+      fmt::format("nameserver {}\noptions attempts:1 timeout:30\n", request.network->dns.text()),
       0644);
 }
 

@@ -27,7 +27,7 @@ inline constexpr Duration kChallengePeriod = 1s;
 
 // Ends.
 inline constexpr Duration kDecision =
-    60s;  // the owner has its own, shorter limits; this one is for its mistakes
+    90s;  // the owner has its own, shorter limits; this one is for its mistakes
 inline constexpr Duration kHalfOpen = 30s;      // SYN or SYN-ACK unanswered
 inline constexpr Duration kHalfClosed = 15min;  // since the last new byte either way
 inline constexpr Duration kFlush = 30s;         // for what the host sent before its reset

@@ -148,8 +148,9 @@ class Gateway:
         self.control.send(json.dumps(message).encode())
         return json.loads(self.control.recv(1 << 20))
 
-    def publish(self, listener, port):
-        socket.send_fds(self.control, [json.dumps({"op": "publish", "port": port}).encode()], [listener.fileno()])
+    def publish(self, listener, port, id=1):
+        message = {"op": "publish", "id": id, "port": port}
+        socket.send_fds(self.control, [json.dumps(message).encode()], [listener.fileno()])
         return json.loads(self.control.recv(1 << 20))
 
     def stats(self):

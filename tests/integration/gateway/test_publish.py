@@ -1,4 +1,5 @@
 """A published port leads into the guest, and only what was published does."""
+import contextlib
 import os
 import resource
 import socket
@@ -7,7 +8,7 @@ import time
 
 import pytest
 
-from netlab import GUEST_IP, TcpServer, lab, read_all, read_exactly
+from netlab import GATEWAY_IP, GUEST_IP, TcpServer, lab, read_all, read_exactly
 
 
 @pytest.fixture()
@@ -22,10 +23,10 @@ def net():
         it.listener.close()
 
 
-def visit(net):
+def visit(net, where=None):
     s = net.host.socket(socket.AF_INET, socket.SOCK_STREAM)
     s.settimeout(10)
-    s.connect(("127.0.0.1", net.port))
+    s.connect(where or ("127.0.0.1", net.port))
     return s
 
 
@@ -58,10 +59,46 @@ def test_a_guest_that_resets_resets_the_visitor(net):
         s.recv(1)
 
 
+def test_two_listeners_lead_to_one_port_and_the_other_stays(net):
+    def greet(connection):
+        connection.sendall(b"now")
+        connection.sendall(connection.recv(1))
+
+    net.servers.append(TcpServer(net.guest, GUEST_IP, 80, greet))
+    with net.host.socket(socket.AF_INET, socket.SOCK_STREAM) as second:
+        second.bind(("127.0.0.2", 0))
+        second.listen()
+        assert "error" in net.gateway.publish(second, 80), "an id is used once"
+        assert net.gateway.publish(second, 80, id=2) == {"done": True}
+        with visit(net) as one, visit(net, second.getsockname()) as two:
+            assert read_exactly(one, 3) == read_exactly(two, 3) == b"now"
+            assert net.gateway.ask(op="unpublish", id=2) == {"done": True}
+            with pytest.raises(ConnectionResetError):
+                two.recv(1)
+            one.sendall(b"x")
+            assert read_exactly(one, 1) == b"x"
+
+
+def test_200_visitors_at_once_are_served_and_see_the_gateway_as_their_peer(net):
+    peers = []
+
+    def greet(connection):
+        peers.append(connection.getpeername()[0])
+        connection.sendall(connection.recv(100))
+
+    net.servers.append(TcpServer(net.guest, GUEST_IP, 80, greet))
+    net.listener.listen(1024)
+    with contextlib.ExitStack() as stack:
+        visitors = [stack.enter_context(visit(net)) for _ in range(200)]
+        for number, s in enumerate(visitors):
+            s.sendall(b"%d" % number)
+        assert [s.recv(100) for s in visitors] == [b"%d" % number for number in range(200)]
+    assert set(peers) == {GATEWAY_IP} and len(peers) == 200
+
+
 def test_unpublished_is_unreachable(net):
-    assert "error" in net.gateway.publish(net.listener, 80), "a port is published once"
-    assert net.gateway.ask(op="unpublish", port=80) == {"done": True}
-    assert "error" in net.gateway.ask(op="unpublish", port=80)
+    assert net.gateway.ask(op="unpublish", id=1) == {"done": True}
+    assert "error" in net.gateway.ask(op="unpublish", id=1)
     before = net.gateway.stats()["tcp"]["segments_out"]
     with visit(net) as s:
         s.settimeout(0.3)

@@ -85,12 +85,28 @@ TEST(GatewayControl, ReadsItsMessages) {
   EXPECT_EQ(std::get<control::Resolvers>(*resolvers).servers.size(), 1U);
   const auto policy = parse_control(R"({"op":"policy","allow":["example.org"],"deny":[]})");
   EXPECT_EQ(std::get<control::ReplacePolicy>(*policy).policy.allow_rules().size(), 1U);
+  const auto publish = parse_control(R"({"op":"publish","id":7,"port":80})");
+  EXPECT_EQ(std::get<control::Publish>(*publish).id, 7U);
+  EXPECT_EQ(std::get<control::Publish>(*publish).port, 80);
+  EXPECT_EQ(std::get<control::Unpublish>(*parse_control(R"({"op":"unpublish","id":7})")).id, 7U);
+  EXPECT_TRUE(std::get<control::Ask>(*parse_control(R"({"op":"ask","on":true})")).on);
+  const auto answer = parse_control(R"({"op":"answer","id":7,"allow":true})");
+  EXPECT_TRUE(std::get<control::Answer>(*answer).allow);
+}
+
+TEST(GatewayControl, AQuestionIsToldWithTheRuleThatWouldAnswerIt) {
+  const auto rule = *policy::HostPattern::parse("a.example.org:80");
+  EXPECT_EQ(json::parse(asked_message({7, rule, "connect to it"})),
+            (json{{"asked", 7}, {"rule", "a.example.org:80"}, {"text", "connect to it"}}));
+  EXPECT_EQ(over_message(7), R"({"over":7})");
 }
 
 TEST(GatewayControl, RefusesWhatItDoesNotKnow) {
   for (const char* text :
        {R"({"op":"reboot"})", R"({"op":"stats","x":1})",
-        R"({"op":"policy","allow":["a b"],"deny":[]})", R"({"op":"resolvers"})", R"({})", "", "7"})
+        R"({"op":"policy","allow":["a b"],"deny":[]})", R"({"op":"resolvers"})", R"({})", "", "7",
+        R"({"op":"publish","port":80})", R"({"op":"unpublish","port":80})",
+        R"({"op":"ask","on":1})", R"({"op":"answer","id":7})"})
     EXPECT_FALSE(parse_control(text)) << text;
 }
 

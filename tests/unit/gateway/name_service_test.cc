@@ -249,5 +249,71 @@ TEST_F(NameServiceTest, ignores_answers_after_its_end) {
   EXPECT_TRUE(replies_.empty());
 }
 
+// Stands for the person who is asked.
+struct Person {
+  std::vector<std::string> asked;
+  std::vector<std::function<void()>> waiting;
+  NameService::Hold hold(bool listens = true) {
+    return [this, listens](const HostName& name, std::function<void()> resume) {
+      if (!listens) return false;
+      asked.push_back(name.text());
+      waiting.push_back(std::move(resume));
+      return true;
+    };
+  }
+};
+
+TEST_F(NameServiceTest, holds_what_no_rule_is_about_and_answers_others_meanwhile) {
+  rules({"a.example.org"}, {"ads.net"});
+  Person person;
+  service_->set_hold(person.hold());
+  ask("b.example.org");
+  ask("ads.net");
+  EXPECT_EQ(reply(), "3") << "a deny rule is nothing to ask about";
+  ask("a.example.org");
+  upstream("", {"93.184.215.14"});
+  EXPECT_EQ(reply(), "0 93.184.215.14");
+  EXPECT_THAT(person.asked, testing::ElementsAre("b.example.org"));
+  EXPECT_EQ(replies_.size(), 2U);
+
+  gates_->grant(*policy::HostPattern::parse("b.example.org"), Instant{std::chrono::hours(1)});
+  person.waiting.at(0)();
+  upstream("", {"93.184.215.15"});
+  question_ = {dns::Name::of(host("b.example.org")), dns::Type::kA};
+  EXPECT_EQ(reply(), "0 93.184.215.15");
+}
+
+TEST_F(NameServiceTest, what_was_asked_about_in_vain_is_refused_once_and_says_so) {
+  rules({});
+  Person person;
+  service_->set_hold(person.hold());
+  ask("b.example.org");
+  EXPECT_TRUE(reports_.empty());
+  person.waiting.at(0)();
+  EXPECT_EQ(reply(), "3");
+  EXPECT_TRUE(reply_says("it was asked about, and not allowed"));
+  EXPECT_THAT(person.asked, testing::ElementsAre("b.example.org"));
+  EXPECT_THAT(reports_, testing::ElementsAre("no-allow-rule"));
+}
+
+TEST_F(NameServiceTest, refuses_at_once_where_nobody_can_be_asked) {
+  rules({});
+  Person person;
+  service_->set_hold(person.hold(false));
+  ask("b.example.org");
+  EXPECT_EQ(reply(), "3");
+  EXPECT_FALSE(reply_says("asked about"));
+}
+
+TEST_F(NameServiceTest, an_answer_after_its_end_reaches_nobody) {
+  rules({});
+  Person person;
+  service_->set_hold(person.hold());
+  ask("b.example.org");
+  service_.reset();
+  person.waiting.at(0)();
+  EXPECT_TRUE(replies_.empty());
+}
+
 }  // namespace
 }  // namespace sandbox::gateway
