@@ -33,8 +33,8 @@ Result<LogSummary> read_log(const std::string& dir, const LogFilter& filter,
 Result<LogSummary> follow_log(const std::string& dir, const LogFilter& filter,
                               const LogCallback& call, const std::function<bool()>& still_wanted);
 
-// "2026-08-26 07:38:15  deny  dns www.example.org  no-allow-rule", local time, control bytes
-// escaped.
+// "2026-08-26 07:38:15  deny  dns www.example.org  no-allow-rule  #12", local time, control bytes
+// escaped. The number is the seq that `policy explain` takes.
 std::string log_line(const LogEntry& entry);
 // "allow tcp 192.0.2.1:443 allow-rule www.example.org", for the end of a run.
 std::string short_line(const Record& record);

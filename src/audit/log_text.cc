@@ -79,7 +79,7 @@ std::string said(const LogEntry& entry) {
   const Record& record = entry.record;
   switch (record.kind) {
     case Kind::kDecision:
-      return decision(record);
+      return fmt::format("{}  #{}", decision(record), entry.seq);
     case Kind::kClose:
       return close(record);
     case Kind::kSummary:

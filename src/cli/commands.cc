@@ -5,9 +5,10 @@
 namespace sandbox::cli {
 
 std::span<const Command* const> commands() {
-  static constexpr std::array kAll = {&kRun,     &kPolicyCheck, &kPolicyLog,     &kImagePull,
-                                      &kImageLs, &kImageRm,     &kKernelInstall, &kKernelLs,
-                                      &kDoctor,  &kVersion};
+  static constexpr std::array kAll = {&kRun,           &kPorts,       &kPolicyCheck,   &kPolicyLog,
+                                      &kPolicyExplain, &kPolicyAllow, &kPolicyDeny,    &kImagePull,
+                                      &kImageLs,       &kImageRm,     &kKernelInstall, &kKernelLs,
+                                      &kDoctor,        &kVersion};
   return kAll;
 }
 

@@ -8,8 +8,12 @@
 namespace sandbox::cli {
 
 extern const Command kRun;
+extern const Command kPorts;
 extern const Command kPolicyCheck;
 extern const Command kPolicyLog;
+extern const Command kPolicyExplain;
+extern const Command kPolicyAllow;
+extern const Command kPolicyDeny;
 extern const Command kImagePull;
 extern const Command kImageLs;
 extern const Command kImageRm;

@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/live.h"
 #include "cli/output.h"
 #include "cli/words.h"
+#include "store/allow_list.h"
 #include "store/home.h"
 #include "store/run_record.h"
 
@@ -27,12 +29,13 @@ Say whether rules allow a host, and which rule decides. The same code decides in
   sandbox policy check --allow '*.example.org' --deny ads.example.org ads.example.org:443
   sandbox policy check --allow udp/ntp.example.org:123 udp/ntp.example.org:123
   sandbox policy check --allow '*.corp.example.com@10.0.0.0/8' git.corp.example.com@10.1.2.3:443
-  sandbox policy check --sandbox NAME www.example.org      the rules a sandbox was started with
+  sandbox policy check --sandbox NAME www.example.org      the rules of a sandbox, as they are now
 
   --allow RULE     as for run; repeatable
   --deny RULE      as for run; repeatable
-  --sandbox NAME   add the rules of that sandbox, running or gone
+  --sandbox NAME   add the rules of that sandbox, running (with what was changed since) or gone
 
+Without --sandbox the rules of ~/.sandbox/allow, which every run starts with, are asked as well.
 Without a port the question is whether the host can be reached on any port at all. udp/ or icmp/ before
 the host asks for UDP or ping; @ADDRESS after it tells where the name resolves.
 
@@ -59,10 +62,18 @@ Result<CheckArgs> parse_args(std::vector<std::string> words) {
 
 Status add_rules_of(const std::string& sandbox, CheckArgs& args) {
   ASSIGN(const Home home, Home::open());
-  ASSIGN(const std::string dir, home.run_dir(sandbox));
+  ASSIGN(const std::string dir, existing_run_dir(home, sandbox));
   ASSIGN(const RunRecord record, read_run_record_file(dir));
   args.allow.insert(args.allow.end(), record.allow.begin(), record.allow.end());
   args.deny.insert(args.deny.end(), record.deny.begin(), record.deny.end());
+  return {};
+}
+
+// What a run would start with.
+Status add_allow_list(CheckArgs& args) {
+  ASSIGN(const Home home, Home::open());
+  ASSIGN(const std::vector<std::string> always, read_allow_list(home));
+  args.allow.insert(args.allow.begin(), always.begin(), always.end());
   return {};
 }
 
@@ -78,6 +89,8 @@ std::string because(const policy::Verdict& verdict) {
 int run(std::vector<std::string> words) {
   auto args = parse_args(std::move(words));
   if (!args) return fail_with(args.error(), kUsage);
+  if (args->sandbox.empty())
+    if (const auto added = add_allow_list(*args); !added) return fail_with(added.error(), kUsage);
   if (!args->sandbox.empty())
     if (const auto added = add_rules_of(args->sandbox, *args); !added)
       return fail_with(added.error(), kFailed);

@@ -5,12 +5,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "audit/log.h"
 #include "cli/commands.h"
+#include "cli/live.h"
 #include "cli/output.h"
 #include "cli/words.h"
 #include "store/home.h"
@@ -34,7 +34,8 @@ Show what a sandbox was allowed and denied. It may still run, or be gone.
   --tail N     the last N only
   --json       the records as they stand, one JSON object per line
 
-A line reads: time, verdict, protocol and destination, reason, [names resolved to the address].
+A line reads: time, verdict, protocol and destination, reason, [names resolved to the address], #NUMBER.
+sandbox policy explain NAME:NUMBER says why, and what would change it.
 )";
 
 // More than the two files of a log hold.
@@ -59,17 +60,6 @@ Result<LogArgs> parse_args(std::vector<std::string> words) {
   return args;
 }
 
-Result<std::string> log_dir(const Home& home, const std::string& name) {
-  ASSIGN(const std::string dir, home.run_dir(name));
-  std::error_code ignored;
-  if (std::filesystem::is_directory(dir, ignored)) return dir + "/audit";
-  Error error{Code::kNotFound, fmt::format("there is no sandbox '{}'", name), {}};
-  const auto runs = list_runs(home);
-  for (size_t i = 0; runs && i < runs->size() && i < 10; ++i)
-    error.hint += fmt::format("{}{}", i == 0 ? "there is: " : ", ", (*runs)[i].name);
-  return fail(std::move(error));
-}
-
 bool is_alive(const Home& home, const std::string& name) {
   const auto runs = list_runs(home);
   return runs && std::any_of(runs->begin(), runs->end(),
@@ -85,13 +75,14 @@ bool print_entry(const audit::LogEntry& entry, bool json) {
 }
 
 Result<audit::LogSummary> show(const Home& home, const LogArgs& args) {
-  ASSIGN(const std::string dir, log_dir(home, args.name));
+  ASSIGN(const std::string dir, existing_run_dir(home, args.name));
   const auto print = [&](const audit::LogEntry& entry) {
     const bool wanted = print_entry(entry, args.json);
     return wanted && (!args.follow || std::fflush(stdout) == 0);
   };
-  if (!args.follow) return audit::read_log(dir, args.filter, print);
-  return audit::follow_log(dir, args.filter, print, [&] { return is_alive(home, args.name); });
+  if (!args.follow) return audit::read_log(dir + "/audit", args.filter, print);
+  return audit::follow_log(dir + "/audit", args.filter, print,
+                           [&] { return is_alive(home, args.name); });
 }
 
 int run(std::vector<std::string> words) {

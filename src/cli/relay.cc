@@ -39,8 +39,8 @@ struct Sink {
 
 class Relay {
  public:
-  Relay(int connection, ExecClient client, bool tty)
-      : connection_(connection), client_(std::move(client)), tty_(tty) {}
+  Relay(int connection, ExecClient client, bool tty, Asker* asker)
+      : connection_(connection), client_(std::move(client)), tty_(tty), asker_(asker) {}
 
   Result<RelayResult> run(std::optional<Duration> at_most);
 
@@ -49,6 +49,12 @@ class Relay {
     return std::all_of(sinks_.begin(), sinks_.end(), [](const Sink& s) { return s.queue.empty(); });
   }
   [[nodiscard]] int wait_ms(Instant deadline) const;
+  // A terminal on which a question stands is not the command's.
+  // Once the command has ended, what it still says goes before what it wanted.
+  [[nodiscard]] bool asking() const { return asker_ != nullptr && asker_->showing() && !exit_; }
+  [[nodiscard]] bool is_taken(int fd) const { return asking() && ::isatty(fd) == 1; }
+  void serve_asker(short control_events, short key_events);
+  void repaint();
   void forward_signals();
   void read_stdin();
   void write_sink(Sink& sink);
@@ -59,6 +65,7 @@ class Relay {
   int connection_;
   ExecClient client_;
   bool tty_;
+  Asker* asker_;
   bool stdin_open_ = true;
   int interrupts_ = 0;
   SignalPipe signals_;
@@ -78,15 +85,22 @@ Result<RelayResult> Relay::run(std::optional<Duration> at_most) {
   while (!exit_ || !output_drained()) {
     if (interrupts_ >= kInterruptsToLeave) return RelayResult{.exit = {}, .interrupted = true};
     if (monotonic_now() >= deadline) return RelayResult{.exit = {}, .timed_out = true};
-    const bool want_stdin = stdin_open_ && !exit_ && client_.stdin_room() > 0;
+    const bool want_stdin =
+        stdin_open_ && !exit_ && client_.stdin_room() > 0 && !is_taken(STDIN_FILENO);
+    const auto wanted = [this](const Sink& sink) {
+      return sink.queue.empty() || is_taken(sink.fd) ? -1 : sink.fd;
+    };
     const auto events = static_cast<short>(client_.pending().empty() ? POLLIN : POLLIN | POLLOUT);
-    std::array<pollfd, 5> fds = {{{exit_ ? -1 : connection_, events, 0},
+    std::array<pollfd, 7> fds = {{{exit_ ? -1 : connection_, events, 0},
                                   {signals_.fd(), POLLIN, 0},
                                   {want_stdin ? STDIN_FILENO : -1, POLLIN, 0},
-                                  {sinks_[0].queue.empty() ? -1 : sinks_[0].fd, POLLOUT, 0},
-                                  {sinks_[1].queue.empty() ? -1 : sinks_[1].fd, POLLOUT, 0}}};
+                                  {wanted(sinks_[0]), POLLOUT, 0},
+                                  {wanted(sinks_[1]), POLLOUT, 0},
+                                  {asker_ == nullptr ? -1 : asker_->control(), POLLIN, 0},
+                                  {asking() ? asker_->terminal() : -1, POLLIN, 0}}};
     if (::poll(fds.data(), fds.size(), wait_ms(deadline)) < 0 && errno != EINTR)
       return fail_errno(errno, "poll");
+    if (asker_ != nullptr) serve_asker(fds[5].revents, fds[6].revents);
     if (fds[1].revents != 0) forward_signals();
     if (fds[2].revents != 0) read_stdin();
     for (size_t i = 0; i < sinks_.size(); ++i)
@@ -96,6 +110,24 @@ Result<RelayResult> Relay::run(std::optional<Duration> at_most) {
     if (!exit_) TRY(write_connection());
   }
   return RelayResult{.exit = *exit_};
+}
+
+void Relay::serve_asker(short control_events, short key_events) {
+  if (key_events != 0 && asking()) asker_->on_key();
+  if (control_events != 0) asker_->on_control();
+  if (!asker_->showing() && asker_->take_painted()) repaint();
+}
+
+// What fills a terminal paints it anew when its size changes, and only then.
+void Relay::repaint() {
+  if (!tty_ || exit_) return;
+  channel::WindowSize size = terminal_size();
+  if (size.columns > 1) {
+    channel::WindowSize narrower = size;
+    --narrower.columns;
+    client_.resize(narrower);
+  }
+  client_.resize(size);
 }
 
 void Relay::forward_signals() {
@@ -178,12 +210,14 @@ Status Relay::take_frames(ByteView bytes) {
 }  // namespace
 
 Result<RelayResult> relay_command(const Fd& connection, const channel::ExecRequest& request,
-                                  std::optional<Duration> at_most) {
+                                  std::optional<Duration> at_most, Asker* asker) {
   ASSIGN(ExecClient client, ExecClient::open(request));
   std::unique_ptr<RawTerminal> raw;
   if (request.tty && ::isatty(STDIN_FILENO) == 1) raw = std::make_unique<RawTerminal>();
-  Relay relay(connection.get(), std::move(client), request.tty);
-  return relay.run(at_most);
+  Relay relay(connection.get(), std::move(client), request.tty, asker);
+  auto result = relay.run(at_most);
+  if (asker != nullptr) asker->end();  // before the terminal is given back
+  return result;
 }
 
 }  // namespace sandbox::cli

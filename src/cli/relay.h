@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/result.h"
 #include "channel/messages.h"
+#include "cli/asker.h"
 
 namespace sandbox::cli {
 
@@ -21,7 +22,8 @@ struct RelayResult {
 };
 
 // An error is the sandbox's, not the command's. `at_most`: the command is abandoned after that.
+// `asker`: shows what the sandbox asks on the terminal meanwhile; null where nobody is asked.
 Result<RelayResult> relay_command(const Fd& connection, const channel::ExecRequest& request,
-                                  std::optional<Duration> at_most);
+                                  std::optional<Duration> at_most, Asker* asker);
 
 }  // namespace sandbox::cli

@@ -10,6 +10,7 @@
 #include "base/process.h"
 #include "base/socket.h"
 #include "base/text.h"
+#include "cli/asker.h"
 #include "cli/commands.h"
 #include "cli/denials.h"
 #include "cli/output.h"
@@ -22,6 +23,7 @@
 #include "machine/boot_state.h"
 #include "machine/kernel.h"
 #include "machine/qemu.h"
+#include "store/allow_list.h"
 #include "store/home.h"
 #include "store/run_record.h"
 #include "supervisor/spec.h"
@@ -38,6 +40,7 @@ Run a command in its own microVM. It is root there if it likes, and reaches only
   sandbox run --allow example.org builtin -- curl -sS https://example.org
   sandbox run --allow '*.npmjs.org:443' node:20 -- npm ci
   sandbox run -m ~/data:/data:ro debian:bookworm-slim -- ls /data
+  sandbox run -p 8000:8000 builtin -- python3 -m http.server 8000
   sandbox run --allow host.internal:8080 builtin -- curl http://host.internal:8080/
 
 TARGET is 'builtin' (a small Debian, made on this machine) or an image reference as docker takes it.
@@ -49,7 +52,13 @@ Network
   --allow RULE       what may be reached; repeatable. RULE: HOST, HOST:PORT, '*.ZONE', an address,
                      a CIDR, each with an optional udp/ or icmp/; NAME@CIDR for a name that
                      resolves to private addresses; host.internal:PORT for a service on this host
+  --ask              ask on the terminal about what no rule allows, one key each: once, for this
+                     sandbox, always (kept in ~/.sandbox/allow, for every later one), or deny
   --deny RULE        what may not be reached whatever --allow says; repeatable
+  -p, --publish [[ADDRESS:]HOST:]GUEST
+                     connect port HOST of this host with port GUEST inside; repeatable. Without
+                     ADDRESS only this host can connect, without HOST a free port is taken; see
+                     sandbox ports --help
   --show-policy-log  at the end, print what was allowed and denied
 
 Files
@@ -129,6 +138,7 @@ Result<Prepared> prepare(const Home& home, const RunArgs& args, const Shares& sh
   p.spec.boot_key = p.boot.key;
   p.spec.disk_bytes = args.disk_bytes;
   p.spec.allow = args.allow;
+  p.spec.ask = args.ask;
   p.spec.deny = args.deny;
   p.spec.shares = shares.list;
   p.spec.workspace = shares.workspace;
@@ -140,18 +150,35 @@ void say_what_to_expect(const RunArgs& args, const Shares& shares, Accel accel) 
   for (const std::string& note : shares.notes) print_note(note);
   if (accel == Accel::kTcg)
     print_note("no hardware virtualization: emulated, and slower (sandbox doctor says why)");
-  if (args.allow.empty()) print_note("no --allow rules; this sandbox reaches nothing");
+  if (args.ask)
+    print_note("what no rule is about is asked here; no answer in 30 s is a no");
+  else if (args.allow.empty())
+    print_note("no --allow rules; this sandbox reaches nothing");
+}
+
+// What the user has allowed always, in front of what he allows now.
+Status add_allow_list(const Home& home, RunArgs& args) {
+  ASSIGN(const std::vector<std::string> always, read_allow_list(home));
+  if (always.empty()) return {};
+  args.allow.insert(args.allow.begin(), always.begin(), always.end());
+  print_note(fmt::format("{} {} of {} {} always allowed", always.size(),
+                         always.size() == 1 ? "rule" : "rules", allow_list_path(home),
+                         always.size() == 1 ? "is" : "are"));
+  return {};
 }
 
 struct Started {
   Child supervisor;
   Fd connection;
+  Fd control;
 };
 
-Result<Started> start_supervisor(const Prepared& p, const FileLock& lock) {
+Result<Started> start_supervisor(const Prepared& p, const FileLock& lock,
+                                 const std::vector<Listener>& listeners) {
   ASSIGN(const std::string path, find_sibling("sandbox-supervisor"));
   ASSIGN(const Fd spec, memory_file("spec", to_json(p.spec)));
   ASSIGN(auto client, socket_pair(SocketKind::kStream));
+  ASSIGN(auto control, socket_pair(SocketKind::kSeqPacket));
   SpawnSpec spawn_spec;
   spawn_spec.argv = {path};
   spawn_spec.cwd = "/";
@@ -161,10 +188,22 @@ Result<Started> start_supervisor(const Prepared& p, const FileLock& lock) {
                     {lock.fd(), supervisor_fd::kLock},
                     {p.boot.ram.get(), supervisor_fd::kBootRam},
                     {p.boot.state.get(), supervisor_fd::kBootState},
-                    {p.base_disk.get(), supervisor_fd::kBaseDisk}};
+                    {p.base_disk.get(), supervisor_fd::kBaseDisk},
+                    {control.second.get(), supervisor_fd::kControl}};
+  for (size_t i = 0; i < listeners.size(); ++i)
+    spawn_spec.fds.emplace_back(listeners[i].socket.get(),
+                                supervisor_fd::kFirstPublished + static_cast<int>(i));
   if (log::trace_enabled()) spawn_spec.fds.emplace_back(STDERR_FILENO, 2);
   ASSIGN(Child child, spawn(spawn_spec));
-  return Started{std::move(child), std::move(client.first)};
+  return Started{std::move(child), std::move(client.first), std::move(control.first)};
+}
+
+Result<std::vector<Listener>> open_ports(const std::vector<PublishSpec>& wanted) {
+  std::vector<Listener> listeners;
+  for (const PublishSpec& spec : wanted) {
+    ASSIGN(listeners.emplace_back(), listen_at(spec));
+  }
+  return listeners;
 }
 
 Result<ClaimedRun> claim(const Home& home, const RunArgs& args, std::string& name) {
@@ -213,25 +252,44 @@ int finish(Result<RelayResult> result, Started started, const RunArgs& args,
 }
 
 int run_command(std::vector<std::string> words) {
-  const auto args = parse_run_args(std::move(words));
+  auto args = parse_run_args(std::move(words));
   if (!args) return fail_with(args.error(), kUsage);
   const auto home = Home::open();
   if (!home) return fail_with(home.error(), kSandboxFailed);
+  if (const Status listed = add_allow_list(*home, *args); !listed)
+    return fail_with(listed.error(), kUsage);
+  std::unique_ptr<Asker> asker;
+  if (args->ask) {
+    auto opened = Asker::open(*home);
+    if (!opened) return fail_with(opened.error(), kUsage);
+    asker = std::move(*opened);
+  }
   const auto shares = plan_shares(*home, args->workspace, args->mounts);
   if (!shares) return fail_with(shares.error(), kUsage);
+  // Before the work that may take minutes: an address in use is known at once.
+  auto listeners = open_ports(args->publish);
+  if (!listeners) return fail_with(listeners.error(), kSandboxFailed);
   const Accel accel = choose_accel().accel;
   auto prepared = prepare(*home, *args, *shares, accel);
   if (!prepared)
     return fail_with(prepared.error(),
                      prepared.error().code == Code::kCancelled ? kInterrupted : kSandboxFailed);
+  for (const Listener& listener : *listeners) prepared->spec.publish.push_back(listener.port.guest);
   say_what_to_expect(*args, *shares, accel);
+  for (const Listener& listener : *listeners)
+    print_note(fmt::format("published: {}", control::text(listener.port)));
   const auto run = claim(*home, *args, prepared->spec.name);
   if (!run) return fail_with(run.error(), kSandboxFailed);
   prepared->spec.run_dir = run->dir;
-  auto started = start_supervisor(*prepared, run->lock);
+  auto started = start_supervisor(*prepared, run->lock, *listeners);
+  listeners->clear();
   if (!started) return fail_with(started.error(), kSandboxFailed);
   log::trace("supervisor spawned");
-  auto result = relay_command(started->connection, prepared->exec, args->timeout);
+  if (asker)
+    if (const Status asking = asker->start(std::move(started->control)); !asking)
+      return fail_with(asking.error(), kSandboxFailed);
+  auto result = relay_command(started->connection, prepared->exec, args->timeout, asker.get());
+  asker.reset();
   log::trace("command ended");
   const int status = finish(std::move(result), std::move(*started), *args, prepared->spec);
   log::trace("sandbox ended");

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "cli/rules.h"
 #include "cli/words.h"
 #include "machine/shape.h"
-#include "policy/policy.h"
 #include "store/home.h"
 
 namespace sandbox::cli {
@@ -16,6 +16,7 @@ namespace {
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kLeastBytes = 256 * kMiB;  // of memory and of disk: less does not boot
 constexpr uint64_t kMostMemory = uint64_t{1} << 40;
+constexpr size_t kMostPublished = 64;  // more can be added while it runs
 constexpr uint64_t kMostTimeoutSeconds = 365 * 86400;
 
 // The words as they stand, before they become values.
@@ -23,6 +24,7 @@ struct Words {
   std::string memory;
   std::string disk;
   std::vector<std::string> targets;
+  std::vector<std::string> publish;
   bool hardened = false;
   bool privileged = false;
 };
@@ -64,24 +66,6 @@ Result<std::string> single_target(const std::vector<std::string>& targets) {
       fmt::format("put the command after '--': sandbox run {} -- {} ...", targets[0], targets[1])});
 }
 
-// A rule for loopback is well-formed and can never help: 127.0.0.1 in the guest is the guest.
-Status check_rules(const RunArgs& args) {
-  ASSIGN(const auto policy, policy::Policy::create(args.allow, args.deny));
-  for (const policy::HostPattern& rule : policy.allow_rules()) {
-    const auto address = rule.exact_address();
-    if (!address || !Cidr::parse("127.0.0.0/8")->contains(*address)) continue;
-    const std::string port = rule.port() ? std::to_string(*rule.port()) : "PORT";
-    return fail(Error{
-        Code::kInvalid,
-        fmt::format("allow rule '{}': inside, {} is the sandbox itself", rule.text(),
-                    address->text()),
-        fmt::format(
-            "a service of this machine: --allow host.internal:{0}, then http://host.internal:{0}/",
-            port)});
-  }
-  return {};
-}
-
 Status take_values(const Words& words, RunArgs& args) {
   ASSIGN(args.target, single_target(words.targets));
   ASSIGN(const uint64_t memory, parse_bytes("--memory", words.memory, kMostMemory));
@@ -99,18 +83,23 @@ Status take_values(const Words& words, RunArgs& args) {
     return fail(wrong("--hardened and --privileged exclude each other"));
   if (words.hardened) args.profile = channel::Profile::kHardened;
   if (words.privileged) args.profile = channel::Profile::kPrivileged;
+  for (const std::string& word : words.publish) {
+    ASSIGN(args.publish.emplace_back(), parse_publish(word));
+  }
+  if (args.publish.size() > kMostPublished)
+    return fail(wrong(fmt::format("-p: at most {} ports", kMostPublished)));
   for (const std::string& word : args.env)
     if (word.empty() || word[0] == '=')
       return fail(wrong(fmt::format("-e {}: a variable needs a name", word)));
   if (!args.name.empty()) TRY(check_sandbox_name(args.name));
-  return check_rules(args);
+  return check_rules(args.allow, args.deny);
 }
 
 }  // namespace
 
 Result<RunArgs> parse_run_args(std::vector<std::string> words) {
   RunArgs args;
-  Words raw{.memory = "4g", .disk = "", .targets = {}};
+  Words raw{.memory = "4g", .disk = "", .targets = {}, .publish = {}};
   // Everything before "--" is flags and the target, everything after it the command.
   if (const auto dashes = std::find(words.begin(), words.end(), "--"); dashes != words.end()) {
     args.command.assign(dashes + 1, words.end());
@@ -121,6 +110,7 @@ Result<RunArgs> parse_run_args(std::vector<std::string> words) {
   add_repeatable(app, "--allow", args.allow);
   add_repeatable(app, "--deny", args.deny);
   add_repeatable(app, "-m,--mount", args.mounts);
+  add_repeatable(app, "-p,--publish", raw.publish);
   add_repeatable(app, "-e,--env", args.env);
   app.add_option("--name", args.name);
   app.add_option("--cpus", args.cpus);
@@ -134,6 +124,7 @@ Result<RunArgs> parse_run_args(std::vector<std::string> words) {
   app.add_flag("--no-tty", args.no_tty);
   app.add_flag("--hardened", raw.hardened);
   app.add_flag("--privileged", raw.privileged);
+  app.add_flag("--ask", args.ask);
   app.add_flag("--show-policy-log", args.show_policy_log);
   app.add_option("TARGET", raw.targets);
   TRY(parse_words(app, "run", std::move(words)));

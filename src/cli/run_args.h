@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "channel/messages.h"
+#include "cli/publish.h"
 #include "image/image.h"
 
 namespace sandbox::cli {
@@ -22,6 +23,7 @@ struct RunArgs {
   uint64_t disk_bytes = 0;  // 0: as large as the image's disk
   std::optional<std::string> workspace;
   std::vector<std::string> mounts;
+  std::vector<PublishSpec> publish;
   std::vector<std::string> env;
   std::string user;
   std::string timeout_text;  // as written, for the message
@@ -30,6 +32,7 @@ struct RunArgs {
   bool tty = false;
   bool no_tty = false;
   bool show_policy_log = false;
+  bool ask = false;
   channel::Profile profile = channel::Profile::kDev;
   std::string target;
   std::vector<std::string> command;  // after "--"; empty: the image's own

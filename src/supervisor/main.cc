@@ -16,12 +16,21 @@ Status run_supervisor() {
   const Fd spec_fd(supervisor_fd::kSpec);
   ASSIGN(const std::string text, read_all(spec_fd.get(), kMaxSpecBytes));
   ASSIGN(SandboxSpec spec, spec_from_json(text));
-  for (const int fd : {supervisor_fd::kClient, supervisor_fd::kLock, supervisor_fd::kBootRam,
-                       supervisor_fd::kBootState, supervisor_fd::kBaseDisk})
+  for (const int fd :
+       {supervisor_fd::kClient, supervisor_fd::kLock, supervisor_fd::kBootRam,
+        supervisor_fd::kBootState, supervisor_fd::kBaseDisk, supervisor_fd::kControl})
     TRY(set_cloexec(fd, true));
-  SupervisorFds fds{Fd(supervisor_fd::kClient), Fd(supervisor_fd::kLock),
-                    Fd(supervisor_fd::kBootRam), Fd(supervisor_fd::kBootState),
-                    Fd(supervisor_fd::kBaseDisk)};
+  SupervisorFds fds{Fd(supervisor_fd::kClient),
+                    Fd(supervisor_fd::kLock),
+                    Fd(supervisor_fd::kBootRam),
+                    Fd(supervisor_fd::kBootState),
+                    Fd(supervisor_fd::kBaseDisk),
+                    Fd(supervisor_fd::kControl),
+                    {}};
+  for (size_t i = 0; i < spec.publish.size(); ++i) {
+    fds.published.emplace_back(supervisor_fd::kFirstPublished + static_cast<int>(i));
+    TRY(set_cloexec(fds.published.back().get(), true));
+  }
   ASSIGN(auto supervisor, Supervisor::create(std::move(spec), std::move(fds)));
   return supervisor->run();
 }

@@ -41,6 +41,8 @@ std::string to_json(const SandboxSpec& spec) {
                   {"shares", shares},
                   {"workspace", spec.workspace},
                   {"profile", static_cast<int>(spec.profile)},
+                  {"ask", spec.ask},
+                  {"publish", spec.publish},
                   {"mtu", spec.mtu}};
   return j.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -65,6 +67,8 @@ Result<SandboxSpec> spec_from_json(std::string_view text) {
     const int profile = j.at("profile");
     if (profile < 0 || profile > 2) return fail(Code::kInvalid, "unknown profile {}", profile);
     spec.profile = static_cast<channel::Profile>(profile);
+    spec.ask = j.at("ask");
+    spec.publish = j.at("publish").get<std::vector<uint16_t>>();
     spec.mtu = j.at("mtu");
     return spec;
   } catch (const json::exception& error) {

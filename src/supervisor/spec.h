@@ -4,8 +4,9 @@
 //
 // Descriptors of sandbox-supervisor: 3 this, 4 the client (channel frames, exec part; errors of the
 // sandbox as kError on stream 0), 5 the lock of the run directory, 6 and 7 the boot state's memory
-// and device state, 8 the image's disk. The supervisor ends the sandbox when the client closes its
-// end.
+// and device state, 8 the image's disk, 9 a control connection of the client (control_messages.h),
+// from 10 on the listening sockets of `publish`, in that order. The supervisor ends the sandbox
+// when the client closes its end.
 
 #include <cstdint>
 #include <string>
@@ -25,6 +26,8 @@ constexpr int kLock = 5;
 constexpr int kBootRam = 6;
 constexpr int kBootState = 7;
 constexpr int kBaseDisk = 8;
+constexpr int kControl = 9;
+constexpr int kFirstPublished = 10;
 }  // namespace supervisor_fd
 
 struct ShareSpec {
@@ -49,6 +52,8 @@ struct SandboxSpec {
   std::vector<ShareSpec> shares;  // share ids are their positions + 1
   std::string workspace;          // guest path that /workspace points to; empty: none
   channel::Profile profile = channel::Profile::kDev;
+  bool ask = false;  // what no rule is about is asked about, over the control connection
+  std::vector<uint16_t> publish;  // ports of the guest, one for each listening socket
   uint32_t mtu =
       65520;  // of the guest's card: throughput is made of it (docs/decisions/033-mtu.md)
 };

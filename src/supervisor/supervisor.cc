@@ -96,6 +96,7 @@ Status Supervisor::start(SupervisorFds fds) {
   TRY(remove_tree(spec_.run_dir + "/disk.qcow2"));
   TRY(remove_tree(spec_.run_dir + "/audit"));
   TRY(make_private_dir(spec_.run_dir + "/audit"));
+  ASSIGN(control_server_, ControlServer::create(*loop_, spec_.run_dir));
   ASSIGN(auto network, wire_pair());
   ASSIGN(auto ctl, wire_pair());
   ASSIGN(auto files, wire_pair());
@@ -126,6 +127,7 @@ Status Supervisor::start(SupervisorFds fds) {
   log::trace("helpers ready");
   TRY(watch_console(std::move(console_out)));
   TRY(watch_everything());
+  TRY(start_control(std::move(fds.control), std::move(fds.published)));
   return confine();
 }
 
@@ -160,6 +162,8 @@ Status Supervisor::start_helpers(Fd gateway_wire, Fd files_wire) {
                         {"resolvers", resolvers_}};
   ASSIGN(gateway_, Helper::start("sandbox-gateway", gateway.dump(),
                                  {{gateway_wire.get(), 5}, {gateway_records.first.get(), 6}}));
+  // It waits in the socket, ahead of the guest's first packet.
+  if (spec_.ask) TRY(gateway_->send(json{{"op", "ask"}, {"on", true}}.dump()));
   if (spec_.shares.empty()) return {};
   json shares = json::array();
   for (size_t i = 0; i < spec_.shares.size(); ++i)
@@ -286,10 +290,40 @@ void Supervisor::watch_resolvers() {
   loop_->after(kResolverInterval, [this] {
     if (auto now = host_resolvers(); now != resolvers_) {
       resolvers_ = std::move(now);
-      (void)gateway_->send(json{{"op", "resolvers"}, {"resolvers", resolvers_}}.dump());
+      gateway_link_->ask(json{{"op", "resolvers"}, {"resolvers", resolvers_}}.dump(), {},
+                         [this](const Status& status) {
+                           if (!status)
+                             note(fmt::format("the host's resolvers: {}", status.error().message));
+                         });
     }
     watch_resolvers();
   });
+}
+
+// What the ports of the command line get is what a later request gets; only here a failure is one
+// of the start.
+Status Supervisor::start_control(Fd client, std::vector<Fd> published) {
+  gateway_link_ = std::make_unique<GatewayLink>(*loop_, gateway_->control());
+  TRY(gateway_link_->watch());
+  if (spec_.ask) gateway_link_->expect([](const Status&) {});
+  Control::Events events;
+  events.note = [this](std::string_view text) { note(text); };
+  events.rules_changed = [this](const Control::Rules& rules) {
+    spec_.allow = rules.allow;
+    spec_.deny = rules.deny;
+    return write_run_record("running", std::nullopt);
+  };
+  control_ = std::make_unique<Control>(*gateway_link_, Control::Rules{spec_.allow, spec_.deny},
+                                       std::move(events));
+  for (size_t i = 0; i < published.size(); ++i)
+    control_->publish(std::move(published[i]), spec_.publish[i], [this](const auto& port) {
+      if (!port) end_because(port.error());
+    });
+  TRY(control_server_->start([this](const control::Request& request, std::vector<Fd> descriptors,
+                                    const ControlServer::Client& from) {
+    control_->handle(request, std::move(descriptors), from);
+  }));
+  return control_server_->adopt(std::move(client));
 }
 
 // After the last child was started. What remains is reading and writing open descriptors, the run
@@ -305,16 +339,17 @@ Status Supervisor::confine() {
       !status && status.error().code != Code::kUnavailable)
     return status;
   return confine::seccomp_allow({
-      "epoll_wait", "epoll_pwait", "epoll_ctl", "poll",       "ppoll",  // the loop
-      "recvfrom",   "recvmsg",     "sendto",    "sendmsg",    "readv",
+      "epoll_wait", "epoll_pwait", "epoll_ctl",   "poll",       "ppoll",  // the loop
+      "recvfrom",   "recvmsg",     "sendto",      "sendmsg",    "readv",
       "writev",     "pread64",  // wires, QMP, control
-      "openat",     "open",        "fstat",     "newfstatat", "statx",
+      "openat",     "open",        "fstat",       "newfstatat", "statx",
       "lseek",      "fcntl",  // run directory, resolv.conf
-      "mkdir",      "unlink",      "unlinkat",  "rmdir",      "rename",
-      "renameat",   "renameat2",   "fchmod",    "fsync",      "getdents64",
-      "ftruncate",  "access",      "faccessat", "faccessat2", "readlink",
-      "readlinkat", "kill",        "wait4",     "waitid",     "pidfd_send_signal",  // children
-      "shutdown",   "getuid",      "geteuid",   "umask",      "flock",
+      "mkdir",      "unlink",      "unlinkat",    "rmdir",      "rename",
+      "renameat",   "renameat2",   "fchmod",      "fsync",      "getdents64",
+      "ftruncate",  "access",      "faccessat",   "faccessat2", "readlink",
+      "readlinkat", "kill",        "wait4",       "waitid",     "pidfd_send_signal",  // children
+      "shutdown",   "getuid",      "geteuid",     "umask",      "flock",
+      "accept4",    "getsockopt",  "getsockname",  // the control socket; published sockets
   });
 }
 
@@ -355,6 +390,8 @@ void Supervisor::shut_down() {
   if (records_) records_->finish();
   records_.reset();  // the recorder sees every source closed, writes its end record, and goes
   end_helper(recorder_);
+  control_server_.reset();
+  (void)remove_tree(spec_.run_dir + "/control");
   (void)remove_tree(spec_.run_dir + "/disk.qcow2");
   if (!failure_) {
     (void)remove_tree(spec_.run_dir + "/console.log");

@@ -19,6 +19,9 @@
 #include "base/fd.h"
 #include "machine/console.h"
 #include "machine/vmm.h"
+#include "supervisor/control.h"
+#include "supervisor/control_server.h"
+#include "supervisor/gateway_link.h"
 #include "supervisor/guest_link.h"
 #include "supervisor/helper.h"
 #include "supervisor/spec.h"
@@ -32,6 +35,8 @@ struct SupervisorFds {
   Fd boot_ram;
   Fd boot_state;
   Fd base_disk;
+  Fd control;
+  std::vector<Fd> published;
 };
 
 class Supervisor {
@@ -52,6 +57,7 @@ class Supervisor {
   Status send_orders();
   Status watch_everything();
   Status watch_console(Fd console);
+  Status start_control(Fd client, std::vector<Fd> published);
   Status confine();
   void watch_resolvers();
   void keep_clock();
@@ -74,6 +80,9 @@ class Supervisor {
   Fd console_fd_;
   std::unique_ptr<audit::RecordSink> records_;
   std::unique_ptr<GuestLink> guest_;
+  std::unique_ptr<GatewayLink> gateway_link_;
+  std::unique_ptr<ControlServer> control_server_;
+  std::unique_ptr<Control> control_;
   std::array<uint8_t, 6> mac_{};
   std::vector<std::string> resolvers_;
   int64_t created_ns_ = 0;

@@ -77,7 +77,7 @@ def in_background(call):
 
 def say_hello(net, address, port=2222):
     with net.connect(address, port, timeout=60) as s:
-        s.sendall(b"x")
+        s.sendall(b"\0")
         return read_exactly(s, 6)
 
 
@@ -91,7 +91,7 @@ def test_a_name_that_is_allowed_once_resolves_connects_once_and_is_asked_about_a
         assert net.person.answer(question, True) == {"done": True}
     assert reply[0].addresses == [SERVER]
     assert net.person.next("over") == {"over": question["asked"]}
-    assert say_hello(net, SERVER) == b"hellox"
+    assert say_hello(net, SERVER) == b"hello\0"
 
 
 def test_once_is_one_connection_and_it_lives_on(net):
@@ -103,8 +103,8 @@ def test_once_is_one_connection_and_it_lives_on(net):
             assert question["rule"] == "new.example.org:80"
             net.person.answer(question, False)
         assert isinstance(second[0], ConnectionRefusedError)
-        first.sendall(b"x")
-        assert read_exactly(first, 6) == b"hellox"
+        first.sendall(b"\0")
+        assert read_exactly(first, 6) == b"hello\0"
 
 
 def test_a_name_that_is_denied_is_refused_with_words_and_not_asked_again_at_once(net):
@@ -129,7 +129,7 @@ def test_a_held_syn_that_is_sent_again_is_one_question_and_one_connection(net):
         time.sleep(3.5)  # the kernel sends its SYN again after 1 and after 3 s: that is what is tested
         assert net.person.ask(op="stats")["questions"] == 1
         net.person.answer(question, True)
-    assert heard[0] == b"hellox"
+    assert heard[0] == b"hello\0"
     assert net.person.events == [{"over": question["asked"]}]
     assert net.servers[-1].accepted == 1
 
@@ -154,7 +154,7 @@ def test_a_rule_that_is_added_answers_the_question_for_good(net):
         assert net.person.next("over") == {"over": question["asked"]}
     assert reply[0].addresses == [SERVER]
     for _ in range(2):
-        assert say_hello(net, SERVER) == b"hellox"
+        assert say_hello(net, SERVER) == b"hello\0"
 
 
 def test_a_flood_of_names_is_bounded_and_the_rest_is_refused_at_once_and_recorded(net):

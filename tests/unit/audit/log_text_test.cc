@@ -14,6 +14,7 @@ class LogText : public ::testing::Test {
   }
   static std::string line(const Record& record) {
     LogEntry entry;
+    entry.seq = 12;
     entry.time_ns = parse_rfc3339("2026-08-26T07:38:15Z");
     entry.source = "gateway";
     entry.record = record;
@@ -39,7 +40,7 @@ TEST_F(LogText, ADeniedNameReadsAsTheManualShows) {
   Record record = deny("dns", "no-allow-rule");
   record.names = {"www.example.org"};
   record.text = "www.example.org is not allowed";
-  EXPECT_EQ(line(record), "2026-08-26 07:38:15  deny  dns www.example.org  no-allow-rule");
+  EXPECT_EQ(line(record), "2026-08-26 07:38:15  deny  dns www.example.org  no-allow-rule  #12");
   EXPECT_EQ(short_line(record), "deny dns www.example.org no-allow-rule");
 }
 
@@ -49,13 +50,13 @@ TEST_F(LogText, ADialShowsAddressPortAndNames) {
   record.names = {"a.example.org", "b.example.org"};
   EXPECT_EQ(line(record),
             "2026-08-26 07:38:15  allow  tcp 93.184.215.14:443  allow-rule  [a.example.org, "
-            "b.example.org]");
+            "b.example.org]  #12");
   EXPECT_EQ(short_line(record),
             "allow tcp 93.184.215.14:443 allow-rule a.example.org,b.example.org");
   EXPECT_EQ(line(at(deny("udp", "quic"), "2001:db8::1", 443)),
-            "2026-08-26 07:38:15  deny  udp [2001:db8::1]:443  quic");
+            "2026-08-26 07:38:15  deny  udp [2001:db8::1]:443  quic  #12");
   EXPECT_EQ(line(at(deny("icmp", "unresolved-address"), "192.0.2.1", 0)),
-            "2026-08-26 07:38:15  deny  icmp 192.0.2.1  unresolved-address");
+            "2026-08-26 07:38:15  deny  icmp 192.0.2.1  unresolved-address  #12");
 }
 
 TEST_F(LogText, ARuleThatDeniedIsNamed) {
@@ -63,16 +64,16 @@ TEST_F(LogText, ARuleThatDeniedIsNamed) {
   record.names = {"ads.example.org"};
   record.rule = "*.ads.example.org";
   EXPECT_EQ(line(record),
-            "2026-08-26 07:38:15  deny  dns ads.example.org  deny-rule *.ads.example.org");
+            "2026-08-26 07:38:15  deny  dns ads.example.org  deny-rule *.ads.example.org  #12");
 }
 
 TEST_F(LogText, ANameOnTheStreamIsShownWithWhereItWent) {
   Record record = at(deny("tls", "sni-denied"), "93.184.215.14", 443);
   record.sni = "evil.net";
   record.names = {"a.example.org"};
-  EXPECT_EQ(
-      line(record),
-      "2026-08-26 07:38:15  deny  tls evil.net at 93.184.215.14:443  sni-denied  [a.example.org]");
+  EXPECT_EQ(line(record),
+            "2026-08-26 07:38:15  deny  tls evil.net at 93.184.215.14:443  sni-denied  "
+            "[a.example.org]  #12");
 }
 
 TEST_F(LogText, RebindingSaysHowToAllow) {
@@ -82,14 +83,14 @@ TEST_F(LogText, RebindingSaysHowToAllow) {
   EXPECT_EQ(line(record),
             "2026-08-26 07:38:15  deny  dns db.example.org  rebinding  resolves to private "
             "10.0.0.1; allow with "
-            "db.example.org@10.0.0.1");
+            "db.example.org@10.0.0.1  #12");
 }
 
 TEST_F(LogText, CountsAndOtherKinds) {
   Record more = deny("dns", "no-allow-rule");
   more.names = {"x.net"};
   more.count = 12;
-  EXPECT_EQ(line(more), "2026-08-26 07:38:15  deny  dns x.net  no-allow-rule  (12 more)");
+  EXPECT_EQ(line(more), "2026-08-26 07:38:15  deny  dns x.net  no-allow-rule  (12 more)  #12");
   Record summary = deny("dns", "no-allow-rule");
   summary.kind = Kind::kSummary;
   summary.count = 900;
