@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 
 #include "base/text.h"
 #include "cli/rules.h"
@@ -18,6 +19,19 @@ constexpr uint64_t kLeastBytes = 256 * kMiB;  // of memory and of disk: less doe
 constexpr uint64_t kMostMemory = uint64_t{1} << 40;
 constexpr size_t kMostPublished = 64;  // more can be added while it runs
 constexpr uint64_t kMostTimeoutSeconds = 365 * 86400;
+
+// npm and pip try again after a denial as after any failure, and npm waits 10 s, then 60 s, before
+// it does. They still try as npm would, but at once (docs/decisions/043).
+constexpr std::array<std::string_view, 3> kRetrySettings = {"NPM_CONFIG_FETCH_RETRY_MINTIMEOUT=50",
+                                                            "NPM_CONFIG_FETCH_RETRY_MAXTIMEOUT=200",
+                                                            "PIP_RETRIES=1"};
+
+// npm reads its variables in upper and in lower case.
+bool names_variable(const std::vector<std::string>& env, std::string_view name) {
+  return std::any_of(env.begin(), env.end(), [&](std::string_view pair) {
+    return to_lower(pair.substr(0, pair.find('='))) == to_lower(name);
+  });
+}
 
 // The words as they stand, before they become values.
 struct Words {
@@ -145,6 +159,8 @@ Result<std::vector<std::string>> command_for(const RunArgs& args, const ImageCon
 std::vector<std::string> environment_for(const RunArgs& args, const ImageConfig& image, bool tty,
                                          const char* (*outside)(const char*)) {
   std::vector<std::string> env = image.env;
+  for (const std::string_view setting : kRetrySettings)
+    if (!names_variable(env, setting.substr(0, setting.find('=')))) env.emplace_back(setting);
   const auto set = [&env](const std::string& pair) {
     const std::string key = pair.substr(0, pair.find('=') + 1);
     std::erase_if(env, [&](const std::string& other) { return other.starts_with(key); });

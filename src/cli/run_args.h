@@ -44,7 +44,8 @@ Result<RunArgs> parse_run_args(std::vector<std::string> words);
 // Entrypoint and command as docker combines them: words of the user replace the image's CMD, never
 // its ENTRYPOINT.
 Result<std::vector<std::string>> command_for(const RunArgs& args, const ImageConfig& image);
-// The image's variables, then TERM on a terminal, then -e. `-e NAME` takes NAME from `outside`, and
+// The image's variables, how npm and pip try again where the image does not say, then TERM on a
+// terminal, then -e. `-e NAME` takes NAME from `outside`, and
 // is nothing where it is unset.
 std::vector<std::string> environment_for(const RunArgs& args, const ImageConfig& image, bool tty,
                                          const char* (*outside)(const char*));

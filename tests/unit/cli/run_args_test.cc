@@ -88,17 +88,38 @@ const char* outside(const char* name) {
   return asked == "TERM" ? "xterm" : asked == "B" ? "from outside" : nullptr;
 }
 
+Words without_retries(Words env) {
+  std::erase_if(env, [](const std::string& pair) {
+    return pair.starts_with("NPM_CONFIG_FETCH_RETRY_") || pair.starts_with("PIP_RETRIES=");
+  });
+  return env;
+}
+
 TEST(EnvironmentFor, TheUsersWordWinsOverTheImages) {
   ImageConfig image;
   image.env = {"A=image", "PATH=/bin"};
   RunArgs args;
   args.env = {"A=mine", "B", "UNSET", "E="};
-  EXPECT_EQ(environment_for(args, image, false, outside),
+  EXPECT_EQ(without_retries(environment_for(args, image, false, outside)),
             (Words{"PATH=/bin", "A=mine", "B=from outside", "E="}));
 }
 
 TEST(EnvironmentFor, ATerminalBringsItsType) {
-  EXPECT_EQ(environment_for(RunArgs{}, ImageConfig{}, true, outside), Words{"TERM=xterm"});
+  EXPECT_EQ(without_retries(environment_for(RunArgs{}, ImageConfig{}, true, outside)),
+            Words{"TERM=xterm"});
+}
+
+TEST(EnvironmentFor, NpmAndPipTryAgainAtOnceUnlessTheImageOrTheUserSaysHow) {
+  EXPECT_EQ(environment_for(RunArgs{}, ImageConfig{}, false, outside),
+            (Words{"NPM_CONFIG_FETCH_RETRY_MINTIMEOUT=50", "NPM_CONFIG_FETCH_RETRY_MAXTIMEOUT=200",
+                   "PIP_RETRIES=1"}));
+  ImageConfig image;
+  image.env = {"npm_config_fetch_retry_mintimeout=7"};
+  RunArgs args;
+  args.env = {"PIP_RETRIES=9"};
+  EXPECT_EQ(environment_for(args, image, false, outside),
+            (Words{"npm_config_fetch_retry_mintimeout=7", "NPM_CONFIG_FETCH_RETRY_MAXTIMEOUT=200",
+                   "PIP_RETRIES=9"}));
 }
 
 TEST(DirectoryFor, TheImagesOwnUnlessAWorkspaceWasNamed) {
