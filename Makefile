@@ -10,7 +10,7 @@ PYTEST := $(PYTHON) -B -m pytest -p no:cacheprovider
 
 PROGRAMS := sandbox sandbox-supervisor sandbox-gateway sandbox-recorder sandbox-files sandbox-launcher sandbox-sentry
 
-.PHONY: help setup build all demo test unit integration acceptance acceptance-list long bench lint format fuzz asan install clean
+.PHONY: help setup build all demo test unit integration acceptance acceptance-list long clients bench lint format fuzz asan install clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -47,6 +47,9 @@ long: all ## the integration tests that take minutes of real time
 
 acceptance-list: ## a line for each case: ROW name
 	@$(PYTHON) tests/acceptance/list_cases.py
+
+clients: all ## try every client in a sandbox; writes docs/clients.md
+	@$(PYTHON) -B tests/clients/make_table.py
 
 bench: all ## figures beside peers; a table, and build/bench/*.json
 	@$(PYTHON) -B bench/run.py --build $(BUILD)

@@ -33,6 +33,7 @@ ZONE = {
     "metadata.test": ["169.254.169.254"],
     "mixed.test": ["10.99.0.10", "50.50.50.10"],
     "api.corp.test": ["10.99.0.10"],
+    **{name: ["50.50.50.20"] for name in ("open.test", "shut.test", "back.test")},  # tests/clients/servers.py
 }
 ALIASES = {"alias.good.test": "good.test", "sneaky.good.test": "denied.test", "denied.test": "good.test"}
 
