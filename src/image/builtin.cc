@@ -21,7 +21,7 @@ namespace sandbox {
 
 namespace {
 
-constexpr int kRecipeVersion = 2;
+constexpr int kRecipeVersion = 3;
 
 // A word of a source line: what apt itself prints, but a line break in it would be another source.
 bool is_plain_word(std::string_view word) {
@@ -160,6 +160,8 @@ constexpr std::string_view kCustomize =
     "printf 'LANG=C.UTF-8\\n' > \"$1/etc/default/locale\"; "
     "printf 'sandbox\\n' > \"$1/etc/hostname\"; "
     "printf '127.0.0.1 localhost\\n::1 localhost\\n127.0.1.1 sandbox\\n' > \"$1/etc/hosts\"; "
+    // apt tries again after a denial as after any failure; it need not wait (docs/decisions/043).
+    "printf 'Acquire::Retries::Delay \"false\";\\n' > \"$1/etc/apt/apt.conf.d/90sandbox\"; "
     ": > \"$1/etc/resolv.conf\"; "
     "chmod 0644 \"$1/etc/resolv.conf\"; "
     ": > \"$1/etc/machine-id\"; ";
