@@ -15,6 +15,16 @@ bool is_control(char c) {
   return static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
 }
 
+bool is_method(std::string_view word, std::string_view lower) {
+  return to_lower(word) == lower;
+}
+
+// "a.b:443"
+bool has_port(std::string_view target) {
+  const size_t colon = target.rfind(':');
+  return colon != std::string_view::npos && parse_decimal(target.substr(colon + 1)).has_value();
+}
+
 }  // namespace
 
 FirstLine::Guess FirstLine::feed(char byte) {
@@ -43,10 +53,15 @@ FirstLine::Guess FirstLine::judge_odd_byte() const {
 FirstLine::Guess FirstLine::judge_line() const {
   const std::string lower = to_lower(rest_);
   if (lower.find("http/") != std::string::npos) return Guess::kHttp;
-  const std::string_view target = trim(lower);
-  const bool one_word = std::none_of(target.begin(), target.end(), is_blank);
+  if (!is_known_method(word_)) return Guess::kNotHttp;
+  const std::string_view text = trim(lower);
+  const auto blank = std::find_if(text.begin(), text.end(), is_blank);
+  const std::string_view target = text.substr(0, static_cast<size_t>(blank - text.begin()));
+  // RTSP, SIP and ICAP begin with OPTIONS, a URL and their own version.
+  if (target.size() != text.size() && is_method(word_, "options")) return Guess::kNotHttp;
   const bool path_or_url = target.starts_with('/') || target.find("://") != std::string_view::npos;
-  return is_known_method(word_) && one_word && path_or_url ? Guess::kHttp : Guess::kNotHttp;
+  const bool tunnel = is_method(word_, "connect") && has_port(target);
+  return path_or_url || tunnel ? Guess::kHttp : Guess::kNotHttp;
 }
 
 }  // namespace sandbox::http

@@ -3,10 +3,11 @@
 //
 // The decision must not be fooled: whatever is called "not HTTP" passes unread. So the question is
 // what the most lenient server might take for a request line: white space of any kind before it or
-// between its words, an unknown method, lower case, no version (HTTP/0.9). All of that is HTTP
-// here, and then malformed. Not HTTP is a first word with a byte that no method has, a control byte
-// in the line, or a line without "HTTP/" that is no 0.9 request either. A line without an end stays
-// undecided.
+// between its words, an unknown method, lower case, no version (HTTP/0.9), white space within the
+// target of a request without a version, which some servers take for a part of it. All of that is
+// HTTP here, and then malformed. Not HTTP is a first word with a byte that no method has, a control
+// byte in the line, or a line without "HTTP/" that is no 0.9 request either. A line without an end
+// stays undecided.
 
 #include <string>
 

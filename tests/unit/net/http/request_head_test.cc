@@ -162,6 +162,9 @@ const Case kBad[] = {
     {"NUL behind the method", "GET\0/ HTTP/1.1\r\nHost: a.b\r\n\r\n"s, "bad "},
     {"a lower case method", "get / http/1.1\r\nHost: a.b\r\n\r\n", "bad "},
     {"HTTP 0.9", "GET /\r\n", "bad "},
+    {"HTTP 0.9 with white space in the target", "GET http://a.b/ x\r\n", "bad "},
+    {"HTTP 0.9 with the version of another protocol", "GET /x y SIP/2.0\r\n", "bad "},
+    {"CONNECT without a version", "CONNECT a.b:443\r\n", "bad "},
     {"HTTP 1.2", "GET / HTTP/1.2\r\nHost: a.b\r\n\r\n", "bad "},
     {"HTTP 2 with prior knowledge", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "bad "},
     {"an upgrade to h2c", get("Host: a.b\r\nUpgrade: h2c\r\n"), "bad "},
@@ -222,6 +225,8 @@ const Case kOther[] = {
     {"PostgreSQL", "\0\0\0\x08\x04\xD2\x16\x2F"s, "no "},
     {"AMQP", "AMQP\0\0\x09\x01"s, "no "},
     {"MQTT", "\x10\x0C\0\x04MQTT"s, "no "},
+    {"STOMP", "CONNECT\naccept-version:1.2\n", "no "},
+    {"NATS", "CONNECT {\"verbose\":false,\"lang\":\"go\"}\r\n", "no "},
     {"RTSP", "OPTIONS rtsp://a.b/x RTSP/1.0\r\n", "no "},
     {"a word without an end", "PING", ""},
 };
