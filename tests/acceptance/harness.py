@@ -54,7 +54,8 @@ class Machine:
         ip("-n", self.host, "addr", "add", "50.50.50.1/24", "dev", "veth0")
         for address in ("50.50.50.10/24", "50.50.50.11/24", "50.50.50.53/24", "10.99.0.10/24"):
             ip("-n", self.world, "addr", "add", address, "dev", "veth0")
-        for ns in (self.host, self.world):
+        for ns, end in ((self.host, 1), (self.world, 10)):
+            ip("-n", ns, "addr", "add", f"fd50::{end}/64", "dev", "veth0", "nodad")
             ip("-n", ns, "link", "set", "veth0", "up")
         ip("-n", self.host, "route", "add", "10.99.0.0/24", "dev", "veth0")
         ip("-n", self.host, "route", "add", "default", "via", "50.50.50.10")
@@ -235,7 +236,7 @@ class Wire:
 
     def __init__(self, machine):
         self.socket = None
-        self.packets = []
+        self.packets, self.begun = [], []
         thread = threading.Thread(target=self._open, args=(machine.world,))  # setns is of one thread
         thread.start()
         thread.join()
@@ -248,21 +249,24 @@ class Wire:
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0003))
         self.socket.setblocking(False)
 
-    def seen(self):
-        """(protocol, destination, port) of what has come so far; port 0 where there is none."""
+    def seen(self, begun=False):
+        """(protocol, destination, port) of what has come so far; port 0 where there is none. With `begun`, of TCP the SYNs only:
+        connections of earlier cases may still be closing."""
         while True:
             try:
                 packet, (_, kind, direction, *_) = self.socket.recvfrom(65536)
             except BlockingIOError:
-                return self.packets
+                return self.begun if begun else self.packets
             if direction == socket.PACKET_OUTGOING or kind != 0x0800:
                 continue
             port = int.from_bytes(packet[22:24], "big") if packet[9] in (6, 17) else 0
             self.packets.append((packet[9], socket.inet_ntoa(packet[16:20]), port))
+            if packet[9] != socket.IPPROTO_TCP or packet[33] & 2:
+                self.begun.append(self.packets[-1])
 
     def forget(self):
         self.seen()
-        self.packets = []
+        self.packets, self.begun = [], []
 
     def __enter__(self):
         return self
