@@ -43,7 +43,8 @@ def dns_text(q):
         return s.recv(4096).decode("latin-1")
 """
     seen, run = machine.probe(helper + probe, "--allow", "good.test", "--allow", "*.good.test", "--deny", "www.good.test")
-    slow = {tool: seconds for tool, (_, seconds) in ((t, v) for t, v in seen.items() if t != "dns_text") if seconds >= 3}
+    # A program's own start is in it, emulated and perhaps on a busy machine; what hangs waits for 10 s or more.
+    slow = {tool: seconds for tool, (_, seconds) in ((t, v) for t, v in seen.items() if t != "dns_text") if seconds >= 8}
     assert not slow, (slow, run)
     said = {tool: value[0] for tool, value in seen.items()}
     assert said["allowed"] == [0, "hello from good.test\n"], run  # the control
