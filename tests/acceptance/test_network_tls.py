@@ -1,7 +1,7 @@
 """Row N6: the name in the hello of a TLS stream.
 
 50.50.50.10 serves good.test, www.good.test and sibling.test alike, with a certificate for all of them: nothing but the gate keeps
-a program with a connection to the first from being served as the last. Ports 9443 and 9444 log every byte that reaches the server.
+a program with a connection to the first from being served as the last. Ports 9543 and 9544 log every byte that reaches the server.
 """
 
 import pytest
@@ -57,25 +57,25 @@ CUTS = {"segments of one byte": "cut=in_segments(1)", "segments of seven bytes":
 
 @pytest.mark.parametrize("cut", CUTS)
 def test_N6_a_hello_in_pieces_is_read_as_one(machine, outside, guest, cut):
-    assert outside.ask(f"tls(GOOD, 'sibling.test', 9443, {CUTS[cut]})") == OK
+    assert outside.ask(f"tls(GOOD, 'sibling.test', 9543, {CUTS[cut]})") == OK
     machine.forget()
-    refused_hello(guest, f"tls(GOOD, 'sibling.test', 9443, {CUTS[cut]})")
+    refused_hello(guest, f"tls(GOOD, 'sibling.test', 9543, {CUTS[cut]})")
     assert machine.seen() == []
-    assert guest.denied(proto="tls", sni="sibling.test", port=9443, reason="sni-denied")
-    assert guest.ask(f"tls(GOOD, 'good.test', 9443, {CUTS[cut]})") == OK
+    assert guest.denied(proto="tls", sni="sibling.test", port=9543, reason="sni-denied")
+    assert guest.ask(f"tls(GOOD, 'good.test', 9543, {CUTS[cut]})") == OK
 
 
 def test_N6_a_hello_in_records_of_one_byte_is_more_than_is_read(machine, outside, guest):
-    assert outside.ask("tls(GOOD, 'good.test', 9443, alter=in_records(1))") == OK
+    assert outside.ask("tls(GOOD, 'good.test', 9543, alter=in_records(1))") == OK
     machine.forget()
-    refused_hello(guest, "tls(GOOD, 'good.test', 9443, alter=in_records(1))")
-    assert machine.seen() == [] and guest.denied(proto="tcp", port=9443, reason="sni-unreadable")
+    refused_hello(guest, "tls(GOOD, 'good.test', 9543, alter=in_records(1))")
+    assert machine.seen() == [] and guest.denied(proto="tcp", port=9543, reason="sni-unreadable")
 
 
 @pytest.mark.parametrize("name", ["good.test", "sibling.test"])
 @pytest.mark.parametrize("size", [20000, 40000])
 def test_N6_a_large_hello_is_read_to_its_end_or_refused(machine, outside, guest, size, name):
-    probe = f"tls(GOOD, {name!r}, 9443, context=verbose({size}))"
+    probe = f"tls(GOOD, {name!r}, 9543, context=verbose({size}))"
     assert outside.ask(probe) == OK
     machine.forget()
     if (size, name) == (20000, "good.test"):
@@ -83,7 +83,7 @@ def test_N6_a_large_hello_is_read_to_its_end_or_refused(machine, outside, guest,
     else:
         refused_hello(guest, probe)
         assert machine.seen() == []
-        assert guest.denied(port=9443, reason="sni-unreadable" if size == 40000 else "sni-denied")
+        assert guest.denied(port=9543, reason="sni-unreadable" if size == 40000 else "sni-denied")
 
 
 # What a library may read differently from another, or from us. {} is the server_name extension's inside.
@@ -113,25 +113,25 @@ NAME_TRICKS = {
 
 @pytest.mark.parametrize("trick", NAME_TRICKS)
 def test_N6_a_server_name_that_can_be_read_two_ways_is_refused(machine, outside, guest, trick):
-    probe = f"tls(GOOD, None, 9443, hello_with(0, {NAME_TRICKS[trick]!r}))"
+    probe = f"tls(GOOD, None, 9543, hello_with(0, {NAME_TRICKS[trick]!r}))"
     outside.ask(f"attempt(lambda: {probe})")
-    assert machine.seen(server="tap", port=9443)  # the control: it is sent, and reaches the server where no gate is
+    assert machine.seen(server="tap", port=9543)  # the control: it is sent, and reaches the server where no gate is
     machine.forget()
     refused_hello(guest, probe)
     assert machine.seen() == []
-    assert guest.denied(proto="tcp", port=9443, reason="sni-unreadable")
-    plain = f"attempt(tls, GOOD, None, 9443, hello_with(0, {server_name((0, b'good.test'))!r}))"
+    assert guest.denied(proto="tcp", port=9543, reason="sni-unreadable")
+    plain = f"attempt(tls, GOOD, None, 9543, hello_with(0, {server_name((0, b'good.test'))!r}))"
     assert "access denied" not in guest.ask(plain).lower()  # put in the same way, the good name goes through
-    assert machine.seen(server="tap", port=9443)
+    assert machine.seen(server="tap", port=9543)
 
 
 def test_N6_two_server_name_extensions_are_refused(machine, outside, guest):
-    probe = f"tls(GOOD, 'good.test', 9443, hello_with(0, {server_name((0, b'sibling.test'))!r}))"
+    probe = f"tls(GOOD, 'good.test', 9543, hello_with(0, {server_name((0, b'sibling.test'))!r}))"
     outside.ask(f"attempt(lambda: {probe})")
-    assert "sibling.test" in machine.seen(server="tap", port=9443)[0]["data"]
+    assert "sibling.test" in machine.seen(server="tap", port=9543)[0]["data"]
     machine.forget()
     refused_hello(guest, probe)
-    assert machine.seen() == [] and guest.denied(proto="tcp", port=9443, reason="sni-unreadable")
+    assert machine.seen() == [] and guest.denied(proto="tcp", port=9543, reason="sni-unreadable")
 
 
 RECORD_TRICKS = {
@@ -160,32 +160,32 @@ def test_N6_a_stream_of_TLS_that_does_not_begin_with_a_hello_is_refused(machine,
 
 def test_N6_a_hello_that_never_ends_is_given_up_and_nothing_of_it_goes_on(machine, guest):
     """One that stays open is given up after ten seconds, one whose client has ended at once."""
-    open_, ended = guest.together("timed(unfinished, GOOD, 9443, False)", "timed(unfinished, GOOD, 9443, True)")
+    open_, ended = guest.together("timed(unfinished, GOOD, 9543, False)", "timed(unfinished, GOOD, 9543, True)")
     alert = b"\x15\x03\x03\0\x02\x02\x31".decode("latin-1")
     assert open_[0] == ended[0] == alert and 8 < open_[1] < 25 and ended[1] < 3, (open_, ended)
     assert machine.seen() == []
-    assert guest.denied(proto="tcp", port=9443, reason="sni-unreadable")
-    assert guest.ask("tls(GOOD, 'good.test', 9443)") == OK
+    assert guest.denied(proto="tcp", port=9543, reason="sni-unreadable")
+    assert guest.ask("tls(GOOD, 'good.test', 9543)") == OK
 
 
 # --- a second hello, and a hidden one -------------------------------------------------------------------------------------------
 
 
 def test_N6_a_second_hello_after_a_retry_is_judged_too(machine, outside, guest):
-    """Port 8444 takes no key share but P-384, so OpenSSL sends a second hello; 9444 is the tap in front of it."""
-    assert guest.ask("tls(GOOD, 'good.test', 9444)") == OK
-    assert sum(e["data"].count("good.test") for e in machine.seen(server="tap", port=9444)) >= 2  # there were two
-    refused_hello(guest, "tls(GOOD, 'sibling.test', 9444)")
+    """Port 8444 takes no key share but P-384, so OpenSSL sends a second hello; 9544 is the tap in front of it."""
+    assert guest.ask("tls(GOOD, 'good.test', 9544)") == OK
+    assert sum(e["data"].count("good.test") for e in machine.seen(server="tap", port=9544)) >= 2  # there were two
+    refused_hello(guest, "tls(GOOD, 'sibling.test', 9544)")
     for second in ("renamed('good.test', 'evil.test')", "hello_with(0xfe0d, b'\\0' * 32, 6)"):
         machine.forget()
-        outside.ask(f"attempt(tls, GOOD, 'good.test', 9444, second={second})")
-        bare = [e["data"] for e in machine.seen(server="tap", port=9444)]
+        outside.ask(f"attempt(tls, GOOD, 'good.test', 9544, second={second})")
+        bare = [e["data"] for e in machine.seen(server="tap", port=9544)]
         assert any("evil.test" in d or "\xfe\x0d" in d for d in bare), bare
         machine.forget()
-        refused_hello(guest, f"tls(GOOD, 'good.test', 9444, second={second})")
-        assert not any("evil.test" in e["data"] or "\xfe\x0d" in e["data"] for e in machine.seen(server="tap", port=9444))
+        refused_hello(guest, f"tls(GOOD, 'good.test', 9544, second={second})")
+        assert not any("evil.test" in e["data"] or "\xfe\x0d" in e["data"] for e in machine.seen(server="tap", port=9544))
         assert machine.seen(server="http") == []
-    assert guest.denied(proto="tcp", port=9444, reason="sni-unreadable")
+    assert guest.denied(proto="tcp", port=9544, reason="sni-unreadable")
 
 
 # An outer hello as RFC 9849 has it (X25519, HKDF-SHA256, AES-128-GCM), and what drafts and clients in disguise send.
@@ -200,19 +200,19 @@ ENCRYPTED = {
 @pytest.mark.parametrize("which", ENCRYPTED)
 def test_N8_a_hello_that_hides_its_name_is_refused(machine, outside, guest, which):
     kind, data = ENCRYPTED[which]
-    probe = f"tls(GOOD, 'good.test', 9443, hello_with({kind:#x}, {data!r}))"
+    probe = f"tls(GOOD, 'good.test', 9543, hello_with({kind:#x}, {data!r}))"
     outside.ask(f"attempt(lambda: {probe})")
-    assert machine.seen(server="tap", port=9443)
+    assert machine.seen(server="tap", port=9543)
     machine.forget()
     refused_hello(guest, probe)
-    assert machine.seen() == [] and guest.denied(proto="tls", sni="good.test", port=9443, reason="ech")
+    assert machine.seen() == [] and guest.denied(proto="tls", sni="good.test", port=9543, reason="ech")
 
 
 @pytest.mark.parametrize("kind", [0xFE0C, 0xFE0E, 0x2A2A, 0xFAFA])
 def test_N8_an_extension_that_only_looks_like_it_passes(machine, guest, kind):
-    said = guest.ask(f"attempt(tls, GOOD, 'good.test', 9443, hello_with({kind:#x}, {ENCRYPTED['ECH'][1]!r}))")
+    said = guest.ask(f"attempt(tls, GOOD, 'good.test', 9543, hello_with({kind:#x}, {ENCRYPTED['ECH'][1]!r}))")
     assert "access denied" not in said.lower(), said  # the server notices that the hello was changed, at the end of the handshake
-    assert machine.seen(server="tap", port=9443)
+    assert machine.seen(server="tap", port=9543)
 
 
 def test_N6_TLS_on_a_port_of_another_protocol_is_judged_as_TLS(machine, guest):

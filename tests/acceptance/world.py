@@ -7,7 +7,7 @@ show that a refused packet or query never came.
   50.50.50.53    DNS (world_dns.py), UDP and TCP 53; over TLS 853; over HTTPS 443
   50.50.50.10    good.test: HTTP 80 8080, HTTPS 443 8443 22, echo 7, TLS that asks for another key share 8444 (HelloRetryRequest),
                  HTTP/2 in clear 8081, HTTP proxy 3128, a server that speaks first 25, DNS over TLS 853
-                 taps, which log every byte of the client: 9000 answers each block, 9080 leads to 80, 9443 to 8443, 9444 to 8444
+                 taps, which log every byte of the client: 9000 answers each block, 9543 to 8443, 9544 to 8444
                  UDP echo 7 53 443 5353
   50.50.50.11    other.test: HTTP 80 8080, HTTPS 443 8443 22, UDP echo 7
   10.99.0.10     private.test: HTTP 80
@@ -241,7 +241,7 @@ def main():
     world.http("50.50.50.10", 8444, world.context("secp384r1"))
     world.tcp("50.50.50.10", 8081, Http2)
     world.tcp("50.50.50.10", 3128, Proxy)
-    for port, upstream in ((9000, None), (9080, 80), (9443, 8443), (9444, 8444)):
+    for port, upstream in ((9000, None), (9543, 8443), (9544, 8444)):
         world.tcp("50.50.50.10", port, Tap, upstream=upstream and ("50.50.50.10", upstream))
     world.tcp("50.50.50.10", 7, Echo)
     world.tcp("50.50.50.10", 25, Greeter)
