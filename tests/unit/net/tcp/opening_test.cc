@@ -155,7 +155,7 @@ const Case kOpening[] = {
 ! manual
 > S seq=0
 ? events syn
-+ 61s
++ 91s
 ? events closed:timeout
 < RA ack=1
 ? flows 0
