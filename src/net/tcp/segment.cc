@@ -20,7 +20,10 @@ void parse_options(ByteView options, SegmentView& segment) {
     }
     if (options.size() < 2 || options[1] < 2 || options[1] > options.size()) return;
     const size_t size = options[1];
-    if (options[0] == kOptionMss && size == 4) segment.mss = get16(options.data() + 2);
+    // An MSS of 0 says nothing.
+    if (options[0] == kOptionMss && size == 4 && get16(options.data() + 2) != 0) {
+      segment.mss = get16(options.data() + 2);
+    }
     if (options[0] == kOptionScale && size == 3) segment.scale = options[2];
     options = options.subspan(size);
   }

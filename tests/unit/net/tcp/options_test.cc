@@ -44,6 +44,29 @@ const Case kOptions[] = {
 < A seq=1 ack=1 len=536
 < PA seq=537 ack=1 len=464
 )"},
+    {"an MSS of 0 counts as none", R"(
+> S seq=0 mss=0
+< SA seq=0 ack=1
+> A seq=1 ack=1
+! write 1000
+< A seq=1 ack=1 len=536
+< PA seq=537 ack=1 len=464
+)"},
+    {"an option of length 255 ends the options", R"(
+> S seq=0 raw=02ff05b403030700
+< SA seq=0 ack=1 scale=-1
+)"},
+    {"only a SYN of ours has options", R"(
+> S seq=0 mss=1460 scale=7 win=64240
+< SA seq=0 ack=1 mss=1460 scale=7
+> A seq=1 ack=1 win=502
+! write 10
+< PA seq=1 ack=1 len=10 mss=-1 scale=-1
+! close
+< FA seq=11 ack=1 mss=-1 scale=-1
+! abort
+< RA seq=12 ack=1 mss=-1 scale=-1
+)"},
     {"a tiny MSS is taken as 88", R"(
 > S seq=0 mss=1
 < SA seq=0 ack=1
