@@ -200,12 +200,13 @@ class Stack {
   void challenge(Flow& flow);
   void acknowledge_now(Flow& flow);
   bool take_sequence(Flow& flow, SegmentView& segment);
+  void forget_fin(Flow& flow, SegmentView& segment);
   void refuse_sequence(Flow& flow, const SegmentView& segment);
-  bool take_ack(Flow& flow, const SegmentView& segment);
+  bool take_ack(Flow& flow, const SegmentView& segment, bool bare);
   bool take_window(Flow& flow, const SegmentView& segment);
   void take_new_ack(Flow& flow, Seq ack);
   void restart_resend(Flow& flow);
-  void take_duplicate_ack(Flow& flow, const SegmentView& segment);
+  void take_duplicate_ack(Flow& flow);
   void go_back(Flow& flow);
   void our_fin_acknowledged(Flow& flow);
   void take_payload(Flow& flow, SegmentView& segment);

@@ -177,9 +177,10 @@ void Stack::input_synchronized(Flow& flow, SegmentView segment) {
     segment.seq += 1;
   }
   if (segment.has(flag::kRst)) return input_reset(flow, segment);
+  const bool bare = segment.length() == 0;  // before anything is cut off
   if (!take_sequence(flow, segment)) return;
   if (!segment.has(flag::kAck)) return;
-  if (!take_ack(flow, segment)) return;
+  if (!take_ack(flow, segment, bare)) return;
   if (!segment.payload.empty()) take_payload(flow, segment);
   if (segment.has(flag::kFin) &&
       segment.seq + static_cast<uint32_t>(segment.payload.size()) == flow.rcv_nxt_) {
@@ -237,16 +238,20 @@ void Stack::acknowledge_now(Flow& flow) {
 }
 
 // Is any of the segment inside the window? Cuts off what is not. A zero window still lets the ACK
-// of the next segment in (RFC 9293, 3.10.7.4), and the FIN right at the edge needs no room.
+// of the next segment in (RFC 9293, 3.10.7.4), and the FIN right at the edge needs no room. The
+// last segment sent again has nothing new but may carry a newer ACK, which is taken as other
+// stacks take it; not before the handshake is over.
 bool Stack::take_sequence(Flow& flow, SegmentView& segment) {
   const Seq end = segment.seq + segment.length();
+  const bool opening = flow.state_ < State::kEstablished;
   const bool after_past =
-      segment.length() == 0 ? segment.seq >= flow.rcv_nxt_ : end > flow.rcv_nxt_;
+      opening && segment.length() > 0 ? end > flow.rcv_nxt_ : end >= flow.rcv_nxt_;
   if (!after_past || segment.seq > flow.rcv_edge_) {
     refuse_sequence(flow, segment);
     return false;
   }
   if (segment.seq < flow.rcv_nxt_) {
+    if (end == flow.rcv_nxt_) forget_fin(flow, segment);
     const auto known = static_cast<uint32_t>(flow.rcv_nxt_ - segment.seq);
     segment.payload = segment.payload.subspan(std::min<size_t>(known, segment.payload.size()));
     segment.seq = flow.rcv_nxt_;
@@ -269,6 +274,12 @@ bool Stack::take_sequence(Flow& flow, SegmentView& segment) {
   return true;
 }
 
+// A FIN that was taken before. In TIME-WAIT it starts the wait over.
+void Stack::forget_fin(Flow& flow, SegmentView& segment) {
+  if (segment.has(flag::kFin) && flow.state_ == State::kTimeWait) enter(flow, State::kTimeWait);
+  segment.flags &= static_cast<uint8_t>(~flag::kFin);
+}
+
 // Old data, keep-alives and window probes are answered, each. Anything else may be one half of a
 // quarrel.
 void Stack::refuse_sequence(Flow& flow, const SegmentView& segment) {
@@ -282,16 +293,21 @@ void Stack::refuse_sequence(Flow& flow, const SegmentView& segment) {
 
 // --- ACK and window ---
 
-bool Stack::take_ack(Flow& flow, const SegmentView& segment) {
+// `bare`: the segment came without payload and FIN.
+bool Stack::take_ack(Flow& flow, const SegmentView& segment, bool bare) {
   if (flow.state_ == State::kSynReceived) {
     if (segment.ack <= flow.snd_una_ || segment.ack > flow.snd_max_) {
       refuse(flow.tuple_, segment);
+      flow.duplicates_owed_ = 0;  // the RST has said all there is to say
+      flow.ack_now_ = false;
       return false;
     }
     establish(flow);
   }
-  // RFC 5961, 5.2.
-  const Seq oldest = flow.snd_una_ - flow.snd_wnd_max_;
+  // RFC 5961, 5.2; and no byte before our first was ever there to be acknowledged.
+  const uint64_t acknowledged = flow.bytes_to_guest_ + (flow.fin_acked_ ? 1 : 0);
+  const Seq oldest =
+      flow.snd_una_ - static_cast<uint32_t>(std::min<uint64_t>(flow.snd_wnd_max_, acknowledged));
   if (segment.ack > flow.snd_max_ || segment.ack < oldest) {
     challenge(flow);
     return false;
@@ -304,7 +320,8 @@ bool Stack::take_ack(Flow& flow, const SegmentView& segment) {
   const bool window_changed = take_window(flow, segment);
   if (newer) take_new_ack(flow, segment.ack);
   if (flow.state_ == State::kClosed) return false;
-  if (!newer && segment.ack == flow.snd_una_ && !window_changed) take_duplicate_ack(flow, segment);
+  const bool repeated = !newer && segment.ack == flow.snd_una_ && !window_changed;
+  if (repeated && bare) take_duplicate_ack(flow);
   if (flow.tx_starved_ && (tx_has_room(flow) || may_grow_tx(flow))) {
     flow.tx_starved_ = false;
     raise(flow, Flow::kWritableEvent);
@@ -312,9 +329,11 @@ bool Stack::take_ack(Flow& flow, const SegmentView& segment) {
   return true;
 }
 
+// A newer ACK brings news of the window whatever its sequence number: a segment that came before
+// its turn may have had a higher one.
 bool Stack::take_window(Flow& flow, const SegmentView& segment) {
-  const bool news =
-      flow.snd_wl1_ < segment.seq || (flow.snd_wl1_ == segment.seq && flow.snd_wl2_ <= segment.ack);
+  const bool news = flow.snd_una_ < segment.ack || flow.snd_wl1_ < segment.seq ||
+                    (flow.snd_wl1_ == segment.seq && flow.snd_wl2_ <= segment.ack);
   if (!news) return false;
   flow.snd_wl1_ = segment.seq;
   flow.snd_wl2_ = segment.ack;
@@ -355,8 +374,8 @@ void Stack::restart_resend(Flow& flow) {
 
 // RFC 5681, 2: without payload, SYN or FIN, the window unchanged, something outstanding. A
 // keep-alive looks the same but for its sequence number and never gets here.
-void Stack::take_duplicate_ack(Flow& flow, const SegmentView& segment) {
-  if (segment.length() > 0 || flow.flight() == 0) return;
+void Stack::take_duplicate_ack(Flow& flow) {
+  if (flow.flight() == 0) return;
   if (flow.recovering_) {
     flow.recovery_room_ += flow.mss_;  // one more segment has left the link
     want_output(flow);
@@ -417,7 +436,7 @@ void Stack::take_payload(Flow& flow, SegmentView& segment) {
 }
 
 void Stack::take_fin(Flow& flow) {
-  if (flow.guest_fin_) return;
+  if (flow.guest_fin_) return acknowledge_now(flow);  // a second one, after the first
   flow.guest_fin_ = true;
   flow.rcv_nxt_ += 1;
   flow.rcv_edge_ = later_of(flow.rcv_edge_, flow.rcv_nxt_);

@@ -55,7 +55,11 @@ void Stack::output(Flow& flow) {
 // True when the turn ended before the bytes did.
 bool Stack::output_turn(Flow& flow) {
   if (flow.syn_wanted_) return (void)send_syn(flow), false;
-  if (flow.state_ < State::kEstablished) return false;
+  if (flow.state_ < State::kEstablished) {
+    // While our SYN-ACK waits for its answer, what is unacceptable is told so and no more.
+    if (flow.ack_now_) (void)send_segment(flow, flow.snd_nxt_, 0, {});
+    return false;
+  }
   if (flow.probe_wanted_ && !send_probe(flow)) return false;
   if (!send_duplicates(flow)) return false;
   const bool more = send_data(flow);
@@ -76,7 +80,7 @@ bool Stack::send_syn(Flow& flow) {
   spec.mss = largest_payload();
   if (!answers || flow.scaling_) spec.scale = kOurScale;
   if (!send_packet(flow.tuple_, spec)) return false;
-  flow.syn_wanted_ = false;
+  flow.syn_wanted_ = flow.ack_now_ = false;
   flow.snd_nxt_ = flow.snd_max_ = flow.iss_ + 1;
   flow.rcv_edge_ = later_of(flow.rcv_edge_, flow.rcv_nxt_ + window);
   arm_resend(flow);

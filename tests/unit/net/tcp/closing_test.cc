@@ -138,6 +138,13 @@ const Case kClosing[] = {
 < A seq=1 ack=2
 ? events
 )"},
+    {"a second FIN after the first is told where the flow stands", R"(
+> FA seq=1 ack=1
+< A seq=1 ack=2
+> FA seq=2 ack=1
+< A seq=1 ack=2
+? events fin
+)"},
     {"a half-closed flow ends after 15 idle minutes", R"(
 > FA seq=1 ack=1
 < A seq=1 ack=2

@@ -38,6 +38,44 @@ const Case kOpening[] = {
 > S seq=0 mss=1460
 < SA seq=0 ack=1 mss=1460
 )"},
+    {"a segment outside the window is asked about before the handshake is over", R"(
+> S seq=0 mss=1460 scale=7
+< SA seq=0 ack=1
+> A seq=70000 ack=1
+< A seq=1 ack=1
+> PA seq=-5 ack=1 len=5
+< A seq=1 ack=1
+> SA seq=0 ack=1
+< A seq=1 ack=1
+? state SYN-RECEIVED
+> A seq=1 ack=1
+< nothing
+? state ESTABLISHED
+)"},
+    {"a RST inside the window is challenged before the handshake is over", R"(
+> S seq=0 mss=1460
+< SA seq=0 ack=1
+> R seq=100
+< A seq=1 ack=1
+? state SYN-RECEIVED
+> R seq=1
+? events syn closed:reset
+? flows 0
+)"},
+    {"our SYN-ACK sent again settles what was asked with it", R"(
+> S seq=0 mss=1460
+< SA seq=0 ack=1
+>> A seq=70000 ack=1
+>> S seq=0 mss=1460
+! settle
+< SA seq=0 ack=1
+> A seq=1 ack=1
+< nothing
+)"},
+    {"a request for Fast Open is ignored", R"(
+> S seq=0 raw=020405b422020101
+< SA seq=0 ack=1 mss=1460 scale=-1
+)"},
     {"a SYN with a new number while deciding replaces the first", R"(
 ! manual
 > S seq=0 mss=1460
@@ -166,6 +204,15 @@ const Case kOpening[] = {
 > A seq=1 ack=5
 < R seq=5
 ? state SYN-RECEIVED
+)"},
+    {"a segment refused before the handshake is over leaves nothing owed", R"(
+> S seq=0
+< SA seq=0 ack=1
+> PA seq=1001 ack=0 len=10
+< R seq=0
+> A seq=1 ack=1
+< nothing
+? state ESTABLISHED
 )"},
     {"data with the handshake ACK is taken", R"(
 > S seq=0

@@ -55,6 +55,55 @@ const Case kSending[] = {
 ! write 5
 < PA seq=1 ack=1 len=5
 )"},
+    {"an ACK before our first byte is challenged and its payload dropped", R"(
+! write 5
+< PA seq=1 ack=1 len=5
+> A seq=1 ack=6
+> PA seq=1 ack=0 len=10
+< A seq=6 ack=1
+? received 0
+> PA seq=1 ack=1 len=10
+< A seq=6 ack=11
+? received 10
+)"},
+    {"a newer ACK brings its window whatever came before its turn", R"(
+! write 100
+< PA seq=1 ack=1 len=100
+> PA seq=5001 ack=1 len=10 win=502
+< A seq=101 ack=1
+> A seq=1 ack=101 win=0
+! write 10
+< nothing
+> A seq=5011 ack=101 win=502
+< PA seq=101 ack=1 len=10
+)"},
+    {"the last segment sent again brings its ACK", R"(
+> PA seq=1 ack=1 len=10
+< A seq=1 ack=11
+! close
+< FA seq=1 ack=11
+> PA seq=1 ack=2 len=10
+< A seq=2 ack=11
+? received 10
+? state FIN-WAIT-2
+)"},
+    {"a FIN sent again with the last bytes is not taken twice", R"(
+> FPA seq=1 ack=1 len=10
+< A seq=1 ack=12
+> FPA seq=1 ack=1 len=10
+< A seq=1 ack=12
+> PA seq=1 ack=1 len=11
+< A seq=1 ack=12
+? received 10
+? events readable fin
+)"},
+    {"a FIN inside what was taken as data is none", R"(
+> PA seq=1 ack=1 len=10
+< A seq=1 ack=11
+> FPA seq=1 ack=1 len=9
+< A seq=1 ack=11
+? state ESTABLISHED
+)"},
     {"an ACK older than any window is challenged", R"(
 > A seq=1 ack=-900000
 < A seq=1 ack=1
@@ -75,6 +124,28 @@ const Case kSending[] = {
 > A seq=1 ack=101
 + 60s
 < nothing
+)"},
+    {"the doubling stops at 8 s", R"(
+! write 100
+< PA seq=1 ack=1 len=100
++ 6300ms
+< PA seq=1 ack=1 len=100
+< PA seq=1 ack=1 len=100
+< PA seq=1 ack=1 len=100
+< PA seq=1 ack=1 len=100
+< PA seq=1 ack=1 len=100
++ 6299ms
+< nothing
++ 1ms
+< PA seq=1 ack=1 len=100
++ 7999ms
+< nothing
++ 1ms
+< PA seq=1 ack=1 len=100
++ 7999ms
+< nothing
++ 1ms
+< PA seq=1 ack=1 len=100
 )"},
     {"progress makes the timer short again", R"(
 ! write 100
@@ -148,6 +219,21 @@ const Case kSending[] = {
 > A seq=1 ack=1 win=498
 < nothing
 )"},
+    {"segments before their turn and segments sent again are not duplicate ACKs", R"(
+> PA seq=1 ack=1 len=10 win=502
+< A seq=1 ack=11
+! write 100
+< PA seq=1 ack=11 len=100
+> PA seq=21 ack=1 len=10 win=502
+< A seq=101 ack=11
+> PA seq=1 ack=1 len=10 win=502
+< A seq=101 ack=11
+> PA seq=21 ack=1 len=10 win=502
+< A seq=101 ack=11
+> PA seq=1 ack=1 len=10 win=502
+< A seq=101 ack=11
+< nothing
+)"},
     {"data segments are not duplicate ACKs", R"(
 ! write 100
 < PA seq=1 ack=1 len=100
@@ -192,7 +278,7 @@ const Case kSending[] = {
 > A seq=1 ack=1 win=502
 < PA seq=1 ack=1 len=100
 )"},
-    {"a zero window that is answered is probed for an hour", R"(
+    {"a zero window for minutes is probed as long as it is answered", R"(
 > A seq=1 ack=1 win=0
 ! write 100
 + 60s
