@@ -185,3 +185,22 @@ def check_connect_budget(net):
     for s in sockets:
         s.close()
     assert net.serve(SERVER, 7008, lambda c: c.sendall(b"x")) and net.connect(SERVER, 7008).recv(1) == b"x"
+
+
+def test_600_connects_into_black_holes_do_not_hold_up_a_good_host():
+    with lab(allow=["45.80.0.0/24"]) as net:
+        net.add_address(SERVER)
+        holes = [f"45.80.0.{100 + n}" for n in range(12)]
+        for address in holes:
+            net.host.ip("neigh", "replace", address, "lladdr", "02:00:00:00:00:99", "dev", "uplink")
+        sockets = [net.guest.socket(socket.AF_INET, socket.SOCK_STREAM) for _ in range(600)]
+        for number, s in enumerate(sockets):
+            s.setblocking(False)
+            s.connect_ex((holes[number % len(holes)], PORT))
+        net.gateway.wait_stats(lambda st: st["tcp_connecting"] == 600)
+        net.serve(SERVER, 7009, lambda c: c.sendall(b"x"))
+        with net.connect(SERVER, 7009) as good:
+            assert good.recv(1) == b"x"
+        assert net.gateway.stats()["tcp_connecting"] == 600  # none of them has had to end for it
+        for s in sockets:
+            s.close()

@@ -147,9 +147,70 @@ TEST(TcpLimits, WithoutRingMemoryEveryFlowStillHasFourKilobytes) {
             "");
 }
 
+TEST(TcpLimits, AWindowThatWasOfferedStaysWhenMemoryRunsOut) {
+  Config config;
+  config.ring_memory = 8192;
+  EXPECT_EQ(run(config, R"(
+! hold
+> S seq=0 scale=7
+< SA ack=1 win=65535
+> A seq=1 ack=1
+# a part is taken; the right edge is where it was, 65535 bytes behind the SYN, rounded up
+> PA seq=1 ack=1 len=60000
+< A ack=8193 win=448
+? memory 8192
+)"),
+            "");
+}
+
+TEST(TcpLimits, AnUnacknowledgedRingGrowsToFourMebibytesAndNoFurther) {
+  EXPECT_EQ(run({}, R"(
+> S seq=0 mss=1460 scale=14
+< SA
+> A seq=1 ack=1 win=65535
+! write 4194304
+< any
+? memory 4194304
+! write 1
+)"),
+            "line 8 \"! write 1\": no room for 1 more");
+}
+
+// Whatever the flow was doing when the guest's FIN came, and whether or not the owner closes its
+// side: once the guest is silent, time ends the flow.
+TEST(TcpLimits, AGuestFinNeverLeaksAFlow) {
+  const std::string open = "> S seq=0 mss=1460 scale=7\n< SA\n";
+  const std::string established = open + "> A seq=1 ack=1 win=502\n";
+  const std::vector<std::string> beginnings = {
+      "! manual\n> S seq=0\n> FA seq=1 ack=1\n< any\n! accept\n",
+      open + "> FA seq=1 ack=1\n",
+      open + "> FPA seq=1 ack=1 len=10\n",
+      established + "> FA seq=1 ack=1\n",
+      established + "> FPA seq=1 ack=1 len=10 win=0\n",
+      established + "! hold\n> FPA seq=1 ack=1 len=10\n",
+      established + "! write 5000\n< any\n> FA seq=1 ack=1\n",
+      established + "> A seq=1 ack=1 win=0\n! write 4000\n> FA seq=1 ack=1 win=0\n",
+      established + "! close\n< any\n> FA seq=1 ack=1\n",
+      established + "! close\n< any\n> FA seq=1 ack=2\n",
+      established + "> FA seq=100 ack=1\n",
+  };
+  for (const std::string& beginning : beginnings) {
+    for (const char* end : {"", "! close\n", "! abort\n", "! flush\n"}) {
+      const std::string script = beginning + "< any\n" + end +
+                                 "< any\n+ 3h\n< any\n? flows 0\n? deadline none\n? memory 0\n";
+      const std::string wrong = Script().run(script);
+      // The owner of a flow that has ended already has nothing to end.
+      if (wrong.find("there is no flow") != std::string::npos) continue;
+      EXPECT_EQ(wrong, "") << script;
+    }
+  }
+}
+
 // An owner that accepts everything and counts what each flow sends.
 class Many : public Owner, public PacketSink {
  public:
+  static constexpr Ipv4 kServer{0x01020304}, kBlackHole{0x01020305};
+
   explicit Many(const Config& config) : stack_(config, *this, *this) {}
 
   void open(uint16_t port) {
@@ -158,9 +219,9 @@ class Many : public Owner, public PacketSink {
     input(port, 1, ack_, flag::kAck);
     stack_.settle(now_);
   }
-  void input(uint16_t port, uint32_t seq, uint32_t ack, uint8_t flags) {
+  void input(uint16_t port, uint32_t seq, uint32_t ack, uint8_t flags, Ipv4 to = kServer) {
     GuestSegment s;
-    s.tuple = {Ipv4{0xc0000002}, Ipv4{0x01020304}, port, 80};
+    s.tuple = {Ipv4{0xc0000002}, to, port, 80};
     s.seq = seq;
     s.ack = ack;
     s.flags = flags;
@@ -179,7 +240,7 @@ class Many : public Owner, public PacketSink {
 
   void on_syn(Flow& flow) override {
     flows_.push_back(&flow);
-    stack_.accept(flow);
+    if (flow.tuple().host_ip != kBlackHole) stack_.accept(flow);
   }
   void on_readable(Flow&) override {}
   void on_guest_fin(Flow&) override {}
@@ -233,6 +294,49 @@ TEST(TcpLimits, SixteenThousandFlowsOpenIdleAndEnd) {
   EXPECT_EQ(many.closed_, 16384u);
   EXPECT_EQ(many.stack_.flow_count(), 0u);
   many.stack_.check_invariants();
+}
+
+// Nothing is answered by a black hole, so its flows stay undecided; the good host's is established
+// before any time has passed.
+TEST(TcpLimits, SixHundredBlackHolesDoNotDelayAGoodHost) {
+  Many many({});
+  for (uint16_t port = 1; port <= 600; ++port) {
+    many.input(port, 0, 0, flag::kSyn, Many::kBlackHole);
+  }
+  many.stack_.settle(many.now_);
+  EXPECT_EQ(many.flows_.size(), 600u);
+  EXPECT_EQ(many.ack_, 0u);
+  many.open(601);
+  EXPECT_EQ(many.flows_.back()->state(), State::kEstablished);
+  EXPECT_EQ(many.stack_.flow_count(), 601u);
+}
+
+// The host closes first, so each leaves us in TIME-WAIT; the guest has 28000 ports and needs each
+// again long before the wait is over.
+TEST(TcpLimits, SixtyThousandShortConnectionsToOneAddressReusePortsInTimeWait) {
+  Many many({});
+  uint32_t seq = 0;
+  for (uint32_t i = 0; i < 60000; ++i) {
+    const auto port = static_cast<uint16_t>(32768 + i % 28000);
+    if (port == 32768) seq += 100000;  // a guest's numbers grow too
+    many.now_ = many.now_ + 10us;
+    many.input(port, seq, 0, flag::kSyn);
+    many.stack_.settle(many.now_);
+    ASSERT_EQ(many.flows_.size(), i + 1) << "the SYN was not taken";
+    many.input(port, seq + 1, many.ack_, flag::kAck);
+    many.stack_.shutdown_write(*many.flows_.back());
+    many.stack_.settle(many.now_);
+    many.input(port, seq + 1, many.ack_ + 1, flag::kAck | flag::kFin);
+    many.stack_.settle(many.now_);
+    ASSERT_EQ(many.closed_, i + 1) << "it did not end";
+  }
+  EXPECT_EQ(many.refused_, 0u);
+  EXPECT_EQ(many.stack_.flow_count(), 16384u);
+  many.stack_.check_invariants();
+  many.now_ = many.now_ + 11s;
+  many.stack_.on_timer(many.now_);
+  many.stack_.settle(many.now_);
+  EXPECT_EQ(many.stack_.flow_count(), 0u);
 }
 
 TEST(TcpLimits, SequenceNumbersOfOneTupleGrowAndOfTwoAreUnrelated) {

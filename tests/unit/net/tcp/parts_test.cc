@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "net/tcp/ring.h"
@@ -118,6 +119,42 @@ TEST(TcpSegment, EveryFlippedBitIsNoticed) {
     Bytes bad = good;
     bad[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
     ASSERT_TRUE(parse_segment(s.tuple.guest_ip, s.tuple.host_ip, bad).error) << bit;
+  }
+}
+
+// Read and written at every odd and even address, in every odd and even length, cut anywhere.
+TEST(TcpSegment, AChecksumDoesNotDependOnTheAddress) {
+  GuestSegment s;
+  s.tuple = {Ipv4{0x0a000001}, Ipv4{0x0a000002}, 1, 2};
+  s.flags = flag::kAck;
+  for (size_t size = 0; size < 40; ++size) {
+    s.payload = random_bytes(size, 9);
+    const Bytes good = build(s);
+    for (size_t at = 0; at < 8; ++at) {
+      Bytes moved(at + good.size());
+      std::ranges::copy(good, moved.begin() + static_cast<ptrdiff_t>(at));
+      const ByteView view = ByteView(moved).subspan(at);
+      ASSERT_FALSE(parse_segment(s.tuple.guest_ip, s.tuple.host_ip, view).error) << size << at;
+      moved[at + good.size() - 1] ^= 1;
+      ASSERT_TRUE(parse_segment(s.tuple.guest_ip, s.tuple.host_ip, view).error) << size << at;
+    }
+  }
+}
+
+TEST(TcpSegment, WhatIsWrittenIsRightAtEveryAddressAndCut) {
+  const Tuple tuple{Ipv4{0x0a000001}, Ipv4{0x0a000002}, 1, 2};
+  const Bytes payload = random_bytes(37, 11);
+  for (size_t cut = 0; cut <= payload.size(); ++cut) {
+    for (size_t at = 0; at < 8; ++at) {
+      SegmentSpec spec;
+      spec.flags = flag::kAck;
+      spec.payload = {ByteView(payload).first(cut), ByteView(payload).subspan(cut)};
+      Bytes room(at + packet_size(spec));
+      write_segment(tuple, spec, std::span(room).subspan(at));
+      const StackSegment read = read_packet(ByteView(room).subspan(at));
+      ASSERT_TRUE(read.intact) << cut << " " << at;
+      ASSERT_TRUE(std::ranges::equal(read.payload, payload));
+    }
   }
 }
 

@@ -120,6 +120,16 @@ const Case kReceiving[] = {
 < A seq=1 ack=11
 ? received 10
 )"},
+    {"null, xmas and SYN with FIN are dropped in a flow too", R"(
+> . seq=1
+< nothing
+> FPU seq=1 len=5
+< nothing
+> SFA seq=1 ack=1
+< nothing
+? received 0
+? state ESTABLISHED
+)"},
     {"a segment without ACK is dropped", R"(
 > P seq=1 len=10
 < nothing

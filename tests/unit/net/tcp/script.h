@@ -205,7 +205,8 @@ inline std::string Script::guest_sends(const std::string& flags, Fields fields) 
   s.tuple = {kGuest, kHost, static_cast<uint16_t>(field("port", 40000)),
              static_cast<uint16_t>(field("hostport", 443))};
   if (fields.count("to") != 0) s.tuple.host_ip = Ipv4::parse(fields["to"]).value();
-  const uint32_t offset = static_cast<uint32_t>(field("seq", 0));
+  const uint32_t offset =
+      static_cast<uint32_t>(fields.count("seq") != 0 ? std::stoll(fields["seq"]) : 0);
   s.seq = kGuestFirst + offset;
   s.ack =
       fields.count("ack") != 0 ? our_first_ + static_cast<uint32_t>(std::stoll(fields["ack"])) : 0;
