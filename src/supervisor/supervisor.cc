@@ -317,7 +317,8 @@ Status Supervisor::start_control(Fd client, std::vector<Fd> published) {
                                        std::move(events));
   for (size_t i = 0; i < published.size(); ++i)
     control_->publish(std::move(published[i]), spec_.publish[i], [this](const auto& port) {
-      if (!port) end_because(port.error());
+      if (!port) return end_because(port.error());
+      note(fmt::format("published {}, at its start", control::text(*port)));
     });
   TRY(control_server_->start([this](const control::Request& request, std::vector<Fd> descriptors,
                                     const ControlServer::Client& from) {

@@ -78,6 +78,8 @@ def test_N13_a_port_may_be_published_and_visited_before_its_server_listens(machi
     assert visit(machine, port) == ["ConnectionResetError"]
     inside.listen(8080)
     assert visit(machine, port) == ["192.0.0.1", "hello"], "the guest sees the gateway as its peer"
+    notes = [r["text"] for r in machine.decisions(inside.name) if r.get("kind") == "note"]
+    assert "published 127.0.0.1:18080 -> 8081, at its start" in notes, notes
 
 
 def test_N13_what_is_not_published_is_refused_although_it_listens(machine, inside):
