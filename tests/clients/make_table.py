@@ -6,6 +6,7 @@ are of the machine as it is: make them on a quiet one.
 """
 
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -27,7 +28,7 @@ HEAD = """# What clients say when they are refused
 Made by `make clients`; not to be edited by hand. Each client ran as root in a sandbox (Debian 12, QEMU emulation) against real servers with
 real certificates: once allowed, then refused in three ways. The same refused commands were run where policy allowed them, and worked.
 
-- **A denied name**: the DNS gate answers that there is no such name (decision 042). What a person reads is in the second column.
+- **A denied name**: the DNS gate answers that there is no such name (decision 042). What a person reads is in the last column.
 - **A denied name on an allowed address**: the name was found in `/etc/hosts`; the name gate ends the connection with a TLS alert, or answers
   a plain HTTP request with 403 and the rule that would allow it.
 - **An address that no allowed name has led to**: the SYN is reset, as by a closed port.
@@ -59,7 +60,7 @@ def table(title, case, asked, said):
         if case in client.cases:
             seconds, queries, connects, words = cell(client, case, said)
             count = queries if asked == "queries" else connects
-            rows.append(f"| {client.name} | {seconds}{' (1)' if client.remedy else ''} | {count} | `{words}` |")
+            rows.append(f"| {client.name} | {seconds}{' (1)' if client.remedy and float(seconds) >= BAR else ''} | {count} | `{words}` |")
     return rows
 
 
@@ -73,14 +74,15 @@ def versions():
     return ", ".join(f"{name} {found[name]}" for name in wanted if name in found)
 
 
-def document(said):
+def document(said, load):
     lines = [HEAD]
     lines += table("A denied name", "name", "queries", said)
     lines += table("A denied name on an allowed address", "stream", "connects", said)
     lines += table("An address that no allowed name has led to", "address", "connects", said)
     lines += ["\n## Clients that wait by themselves\n", *(f"- (1) {client.name}: {client.remedy}" for client in CLIENTS if client.remedy)]
     kept = [said[client.name, case]["wait"] for client in CLIENTS if not client.remedy for case in client.cases if case != "allowed"]
-    lines.append(f"\nOf the {len(kept)} other refusals {sum(wait < BAR for wait in kept)} were over within {BAR:.0f} s; the slowest took {max(kept):.1f} s.")
+    lines.append(f"\nOf the {len(kept)} other refusals {sum(wait < BAR for wait in kept)} were over within {BAR:.0f} s; the slowest took {max(kept):.1f} s. "
+                 f"The load average of the machine was {load:.1f} meanwhile, on {os.cpu_count()} cores.")
     return "\n".join(lines) + "\n"
 
 
@@ -99,7 +101,7 @@ def main():
     (folder / "results.json").write_text(json.dumps([[*key, run] for key, run in said.items()]))
     if wrong := problems(CLIENTS, said, control, LIMIT):
         sys.exit("\n".join(wrong))
-    text = document(said) + f"\nVersions: {versions()}.\n"
+    text = document(said, os.getloadavg()[2]) + f"\nVersions: {versions()}.\n"
     (ROOT / "docs/clients.md").write_text(text)
     print(text)
 
