@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/landlock.h>
 #include <seccomp.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -63,10 +64,8 @@ Status add_path(int ruleset, const PathRight& right, int abi) {
 }
 
 constexpr std::string_view kEveryProcess[] = {"brk",
-                                              "mmap",
                                               "munmap",
                                               "mremap",
-                                              "mprotect",
                                               "madvise",
                                               "futex",
                                               "clock_gettime",
@@ -89,7 +88,6 @@ constexpr std::string_view kEveryProcess[] = {"brk",
                                               "sched_yield",
                                               "rseq",
                                               "set_robust_list",
-                                              "tgkill",
                                               "membarrier"};
 
 #ifdef SANDBOX_SANITIZED
@@ -131,6 +129,77 @@ constexpr std::string_view kSanitizer[] = {"readlink",
                                            "getcwd",
                                            "pread64"};
 #endif
+
+class Filter {
+ public:
+  static Result<Filter> create() {
+    Filter filter(::seccomp_init(SCMP_ACT_KILL_PROCESS));
+    if (!filter.context_) return fail(Code::kUnavailable, "seccomp_init failed");
+    return filter;
+  }
+
+  Status allow(std::string_view name) { return allow_if(name, {}); }
+
+  // Only when every condition on the arguments holds. A call may be allowed several times.
+  Status allow_if(std::string_view name, const std::vector<scmp_arg_cmp>& conditions) {
+    const int number = ::seccomp_syscall_resolve_name(std::string(name).c_str());
+    if (number == __NR_SCMP_ERROR || number < 0) return {};
+    const int rc =
+        ::seccomp_rule_add_array(context_.get(), SCMP_ACT_ALLOW, number,
+                                 static_cast<unsigned>(conditions.size()), conditions.data());
+    if (rc < 0) return fail_errno(-rc, fmt::format("seccomp rule for {}", name));
+    return {};
+  }
+
+  Status load() {
+    const int rc = ::seccomp_load(context_.get());
+    if (rc < 0) return fail_errno(-rc, "seccomp_load");
+    return {};
+  }
+
+ private:
+  explicit Filter(scmp_filter_ctx context) : context_(context, ::seccomp_release) {}
+  std::unique_ptr<void, void (*)(void*)> context_;
+};
+
+// Not by the macros SCMP_A0 and its like: they leave a field out, which clang takes for an
+// oversight.
+scmp_arg_cmp equals(unsigned argument, uint64_t value) {
+  return {argument, SCMP_CMP_EQ, value, 0};
+}
+scmp_arg_cmp masked(unsigned argument, uint64_t mask, uint64_t value) {
+  return {argument, SCMP_CMP_MASKED_EQ, mask, value};
+}
+
+#ifdef SANDBOX_SANITIZED
+
+Status allow_base(Filter& filter) {
+  for (const auto name : kEveryProcess) TRY(filter.allow(name));
+  for (const auto name : kSanitizer) TRY(filter.allow(name));
+  for (const auto name : {"mmap", "mprotect", "tgkill"}) TRY(filter.allow(name));
+  return {};
+}
+
+#else
+
+// No new code: what was loaded at the start is all there will be, so an intruder has to do with the
+// pieces of it. And abort() may signal this process; another is none of its business.
+Status allow_base(Filter& filter) {
+  for (const auto name : kEveryProcess) TRY(filter.allow(name));
+  for (const auto name : {"mmap", "mprotect"})
+    TRY(filter.allow_if(name, {masked(2, PROT_EXEC, 0)}));
+  return filter.allow_if("tgkill", {equals(0, static_cast<uint64_t>(::getpid()))});
+}
+
+#endif
+
+// The rest of fcntl can make the kernel send any signal to any process of the user (F_SETOWN,
+// F_SETSIG), and take locks and leases on files.
+Status allow_fcntl(Filter& filter) {
+  for (const int command : {F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL})
+    TRY(filter.allow_if("fcntl", {equals(1, static_cast<uint64_t>(command))}));
+  return {};
+}
 
 }  // namespace
 
@@ -178,34 +247,19 @@ Status seccomp_allow(const std::vector<std::string_view>& names) {
 
 Status seccomp_allow(const std::vector<std::string_view>& names,
                      const std::vector<SocketRule>& sockets) {
-  const std::unique_ptr<void, void (*)(void*)> filter(::seccomp_init(SCMP_ACT_KILL_PROCESS),
-                                                      [](void* f) { ::seccomp_release(f); });
-  if (!filter) return fail(Code::kUnavailable, "seccomp_init failed");
-  const auto allow = [&](std::string_view name) -> Status {
-    const int number = ::seccomp_syscall_resolve_name(std::string(name).c_str());
-    if (number == __NR_SCMP_ERROR || number < 0) return {};
-    const int rc = ::seccomp_rule_add(filter.get(), SCMP_ACT_ALLOW, number, 0);
-    if (rc < 0) return fail_errno(-rc, fmt::format("seccomp rule for {}", name));
-    return {};
-  };
-  for (const auto name : kEveryProcess) TRY(allow(name));
-  for (const auto name : names) TRY(allow(name));
-#ifdef SANDBOX_SANITIZED
-  for (const auto name : kSanitizer) TRY(allow(name));
-#endif
-  constexpr uint64_t kFlags = ~static_cast<uint64_t>(SOCK_CLOEXEC | SOCK_NONBLOCK) & 0xFFFFFFFFU;
-  for (const SocketRule& rule : sockets) {
-    // Not by the macros SCMP_A0 and SCMP_A1: they leave a field out, which clang takes for an
-    // oversight.
-    const scmp_arg_cmp family{0, SCMP_CMP_EQ, static_cast<scmp_datum_t>(rule.family), 0};
-    const scmp_arg_cmp type{1, SCMP_CMP_MASKED_EQ, kFlags, static_cast<scmp_datum_t>(rule.type)};
-    const int rc =
-        ::seccomp_rule_add(filter.get(), SCMP_ACT_ALLOW, SCMP_SYS(socket), 2, family, type);
-    if (rc < 0) return fail_errno(-rc, "seccomp rule for socket");
+  ASSIGN(Filter filter, Filter::create());
+  TRY(allow_base(filter));
+  for (const auto name : names) {
+    if (name == "fcntl")
+      TRY(allow_fcntl(filter));
+    else
+      TRY(filter.allow(name));
   }
-  const int rc = ::seccomp_load(filter.get());
-  if (rc < 0) return fail_errno(-rc, "seccomp_load");
-  return {};
+  constexpr uint64_t kFlags = ~static_cast<uint64_t>(SOCK_CLOEXEC | SOCK_NONBLOCK) & 0xFFFFFFFFU;
+  for (const SocketRule& rule : sockets)
+    TRY(filter.allow_if("socket", {equals(0, static_cast<uint64_t>(rule.family)),
+                                   masked(1, kFlags, static_cast<uint64_t>(rule.type))}));
+  return filter.load();
 }
 
 size_t raise_descriptor_limit() {

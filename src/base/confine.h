@@ -36,9 +36,10 @@ inline Status landlock_none(bool network) {
 int landlock_abi();  // 0: not available
 
 // Installs an allow list by system call name; anything else kills the process. Names unknown to
-// this architecture are ignored. Calls that every process of ours needs (memory, futex, clock,
-// exit, signal return) are included. In sanitizer builds the calls of the sanitizer run time are
-// added.
+// this architecture are ignored. Calls that every process of ours needs (memory that is not
+// executable, futex, clock, exit, signals to itself) are included, and "fcntl" stands for reading
+// and setting flags and for duplicates. In sanitizer builds the calls of the sanitizer run time are
+// added, executable memory among them.
 Status seccomp_allow(const std::vector<std::string_view>& names);
 
 // Address families for socket(); use together with "socket" absent from the list. Each {family,

@@ -139,6 +139,10 @@ int wait_for(const Child& child) {
   return status;
 }
 
+void kill_now(const Fd& pidfd) {
+  (void)::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);  // it may have ended
+}
+
 std::string describe_wait_status(int wait_status) {
   if (WIFEXITED(wait_status)) return fmt::format("exit {}", WEXITSTATUS(wait_status));
   if (WIFSIGNALED(wait_status))

@@ -38,6 +38,9 @@ Result<Child> spawn(const SpawnSpec& spec);
 // Waits for its end and reaps it; the wait status, or -1 when it was reaped already.
 int wait_for(const Child& child);
 
+// SIGKILL by the descriptor, which can mean no other process. All that a confined parent may do.
+void kill_now(const Fd& pidfd);
+
 // "exit 3", "killed by signal 9 (Killed)"
 std::string describe_wait_status(int wait_status);
 

@@ -24,9 +24,9 @@ constexpr size_t kMaxConfig = 4 << 20;
 // What the loop, the wire, the flows and the resolver call once everything is open. No file, no
 // exec, no new process, no socket but towards the world: the families and types are listed below.
 const std::vector<std::string_view> kCalls = {
-    "epoll_wait", "epoll_pwait", "epoll_ctl", "readv",    "writev",     "recvfrom",   "recvmsg",
-    "sendto",     "sendmsg",     "connect",   "shutdown", "getsockopt", "setsockopt", "fcntl",
-    "ioctl",      "getsockname", "accept4",   "poll",     "ppoll"};
+    "epoll_wait", "epoll_pwait", "epoll_ctl",   "readv",   "writev",   "recvfrom",
+    "recvmsg",    "sendto",      "sendmsg",     "connect", "shutdown", "getsockopt",
+    "setsockopt", "fcntl",       "getsockname", "accept4", "poll",     "ppoll"};
 const std::vector<confine::SocketRule> kSockets = {
     {AF_INET, SOCK_STREAM}, {AF_INET, SOCK_DGRAM}, {AF_INET6, SOCK_STREAM}, {AF_INET6, SOCK_DGRAM}};
 

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
@@ -323,7 +322,7 @@ void Vmm::drain_stderr() {
 
 void Vmm::kill() {
   launcher_.reset();
-  if (child_pid_ > 0 && !wait_status_) ::kill(child_pid_, SIGKILL);
+  if (child_pid_ > 0 && !wait_status_) kill_now(child_pidfd_);
 }
 
 bool Vmm::wait(Duration at_most) {

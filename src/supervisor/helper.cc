@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
@@ -100,7 +99,7 @@ bool Helper::wait(Duration at_most) {
 }
 
 void Helper::kill() {
-  if (wait_status_ < 0) ::kill(child_.pid, SIGKILL);
+  if (wait_status_ < 0) kill_now(child_.pidfd);
 }
 
 Error Helper::obituary() {

@@ -340,17 +340,17 @@ Status Supervisor::confine() {
       !status && status.error().code != Code::kUnavailable)
     return status;
   return confine::seccomp_allow({
-      "epoll_wait", "epoll_pwait", "epoll_ctl",   "poll",       "ppoll",  // the loop
-      "recvfrom",   "recvmsg",     "sendto",      "sendmsg",    "readv",
+      "epoll_wait", "epoll_pwait", "epoll_ctl", "poll",       "ppoll",  // the loop
+      "recvfrom",   "recvmsg",     "sendto",    "sendmsg",    "readv",
       "writev",     "pread64",  // wires, QMP, control
-      "openat",     "open",        "fstat",       "newfstatat", "statx",
+      "openat",     "open",        "fstat",     "newfstatat", "statx",
       "lseek",      "fcntl",  // run directory, resolv.conf
-      "mkdir",      "unlink",      "unlinkat",    "rmdir",      "rename",
-      "renameat",   "renameat2",   "fchmod",      "fsync",      "getdents64",
-      "ftruncate",  "access",      "faccessat",   "faccessat2", "readlink",
-      "readlinkat", "kill",        "wait4",       "waitid",     "pidfd_send_signal",  // children
-      "shutdown",   "getuid",      "geteuid",     "umask",      "flock",
-      "accept4",    "getsockopt",  "getsockname",  // the control socket; published sockets
+      "mkdir",      "unlink",      "unlinkat",  "rmdir",      "rename",
+      "renameat",   "renameat2",   "fchmod",    "fsync",      "getdents64",
+      "ftruncate",  "access",      "faccessat", "faccessat2", "readlink",
+      "readlinkat", "shutdown",    "wait4",     "waitid",     "pidfd_send_signal",  // children
+      "getuid",     "geteuid",     "umask",     "flock",      "accept4",
+      "getsockopt", "getsockname",  // the control socket; published sockets
   });
 }
 

@@ -6,7 +6,9 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -80,6 +82,53 @@ TEST(Seccomp, AllowsOnlyTheSocketKindsNamed) {
   EXPECT_TRUE(WIFSIGNALED(run(AF_INET, SOCK_DGRAM)));
   EXPECT_TRUE(WIFSIGNALED(run(AF_UNIX, SOCK_STREAM)));
 }
+
+#ifndef SANDBOX_SANITIZED  // whose run time does all of this
+
+// Exit status 0 where `attempt` got through under a filter with "fcntl" in it.
+int under_filter(const std::function<bool()>& attempt) {
+  return in_child([&] {
+    if (!confine::drop_privileges() || !confine::seccomp_allow({"fcntl"})) return 2;
+    return attempt() ? 0 : 1;
+  });
+}
+
+bool ended_by_filter(int status) {
+  return WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS;
+}
+
+TEST(Seccomp, AllowsMemoryButNoNewCode) {
+  const auto map = [](int protection) {
+    return ::mmap(nullptr, 4096, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  };
+  const auto turn = [&](int protection) {
+    return ::mprotect(map(PROT_READ | PROT_WRITE), 4096, protection) == 0;
+  };
+  EXPECT_EQ(under_filter([&] { return map(PROT_READ | PROT_WRITE) != MAP_FAILED; }), 0);
+  EXPECT_EQ(under_filter([&] { return turn(PROT_READ); }), 0);
+  EXPECT_TRUE(ended_by_filter(under_filter([&] { return map(PROT_EXEC) != MAP_FAILED; })));
+  EXPECT_TRUE(ended_by_filter(under_filter([&] { return turn(PROT_READ | PROT_EXEC); })));
+}
+
+TEST(Seccomp, LetsAProcessSignalItselfAlone) {
+  const auto thread_of_parent = static_cast<pid_t>(::getpid());
+  const auto itself = [] { return ::raise(SIGCONT) == 0; };
+  const auto parent = [=] {
+    return ::syscall(SYS_tgkill, thread_of_parent, thread_of_parent, SIGCONT) == 0;
+  };
+  EXPECT_EQ(under_filter(itself), 0);
+  EXPECT_EQ(in_child([&] { return parent() ? 0 : 1; }), 0);
+  EXPECT_TRUE(ended_by_filter(under_filter(parent)));
+}
+
+TEST(Seccomp, FcntlIsFlagsAndDuplicates) {
+  EXPECT_EQ(under_filter([] { return ::fcntl(0, F_DUPFD_CLOEXEC, 3) > 2; }), 0);
+  EXPECT_EQ(under_filter([] { return ::fcntl(0, F_GETFL) >= 0; }), 0);
+  EXPECT_TRUE(ended_by_filter(under_filter([] { return ::fcntl(0, F_SETOWN, ::getpid()) == 0; })));
+  EXPECT_TRUE(ended_by_filter(under_filter([] { return ::fcntl(0, F_SETSIG, SIGCONT) == 0; })));
+}
+
+#endif
 
 TEST(DropPrivileges, LeavesNoCapability) {
   const int status = in_child([] {
