@@ -2,9 +2,10 @@
 // docs/processes.md.
 //
 // What it holds when it begins to read: O_PATH descriptors of the shared directories, the way to
-// its own /proc/self/fd, an inotify instance per share, the port, the control socket. Landlock
-// keeps every open beneath the shares, seccomp leaves file calls and no others: no socket, no exec,
-// no second process.
+// its own /proc/self/fd, an inotify instance per share, the port, the control socket. In the root
+// it has moved to there is nothing but the shares (own_root.h), Landlock keeps every open beneath
+// them and the writing out of the read-only ones, seccomp leaves file calls and no others: no
+// socket, no exec, no second process.
 
 #include <sys/stat.h>
 
@@ -16,6 +17,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/socket.h"
+#include "files/own_root.h"
 #include "files/service.h"
 
 namespace sandbox::files {
@@ -43,9 +45,11 @@ Status confine_to(const Config& config) {
   std::vector<confine::PathRight> rights;
   for (const ShareConfig& share : config.shares) rights.push_back({share.path, !share.read_only});
   Status landlock = confine::landlock_only(rights, false);
-  // A kernel without Landlock still has openat2, by which alone this process opens anything.
+  // A kernel without Landlock still has the empty root, and openat2, by which alone this process
+  // opens anything.
   if (!landlock && landlock.error().code != Code::kUnavailable) return landlock;
-  if (!landlock) log::line("this kernel has no Landlock; shares are held by openat2 alone");
+  if (!landlock)
+    log::line("this kernel has no Landlock; read-only shares are so by this process alone");
   return confine::seccomp_allow(kCalls);
 }
 
@@ -75,7 +79,8 @@ void send_control(const nlohmann::json& message) {
 Status serve() {
   const Fd config_fd(kConfigFd);
   ASSIGN(const std::string text, read_all(config_fd.get(), kMaxConfig));
-  ASSIGN(const Config config, parse_config(text));
+  ASSIGN(Config config, parse_config(text));
+  ASSIGN(config, enter_own_root(std::move(config)));
   ASSIGN(auto loop, EventLoop::create());
   ASSIGN(auto service,
          Service::create(*loop, Fd(kPortFd), config, confine::raise_descriptor_limit()));
