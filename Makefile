@@ -6,11 +6,12 @@ JOBS ?= $(shell nproc)
 PYTHON := /usr/bin/python3
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 600
+SOAK_SECONDS ?= 1800
 PYTEST := $(PYTHON) -B -m pytest -p no:cacheprovider
 
 PROGRAMS := sandbox sandbox-supervisor sandbox-gateway sandbox-recorder sandbox-files sandbox-launcher sandbox-sentry
 
-.PHONY: help setup build all demo test unit integration acceptance acceptance-list long clients bench lint format fuzz asan install clean
+.PHONY: help setup build all demo test unit integration acceptance acceptance-list long soak clients bench lint format fuzz asan install clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -50,6 +51,9 @@ acceptance-list: ## a line for each case: ROW name
 
 clients: all ## try every client in a sandbox; writes docs/clients.md
 	@$(PYTHON) -B tests/clients/make_table.py
+
+soak: all ## half an hour of rough traffic through the gateway; nothing may be left of it
+	@SOAK_SECONDS=$(SOAK_SECONDS) SANDBOX_BIN=$(CURDIR)/$(BUILD)/bin tests/integration/run_in_namespace -s tests/integration/gateway/test_soak.py
 
 bench: all ## figures beside peers; a table, and build/bench/*.json
 	@$(PYTHON) -B bench/run.py --build $(BUILD)
