@@ -258,7 +258,8 @@ Status seccomp_allow(const std::vector<std::string_view>& names,
   constexpr uint64_t kFlags = ~static_cast<uint64_t>(SOCK_CLOEXEC | SOCK_NONBLOCK) & 0xFFFFFFFFU;
   for (const SocketRule& rule : sockets)
     TRY(filter.allow_if("socket", {equals(0, static_cast<uint64_t>(rule.family)),
-                                   masked(1, kFlags, static_cast<uint64_t>(rule.type))}));
+                                   masked(1, kFlags, static_cast<uint64_t>(rule.type)),
+                                   equals(2, static_cast<uint64_t>(rule.protocol))}));
   return filter.load();
 }
 

@@ -42,11 +42,13 @@ int landlock_abi();  // 0: not available
 // added, executable memory among them.
 Status seccomp_allow(const std::vector<std::string_view>& names);
 
-// Address families for socket(); use together with "socket" absent from the list. Each {family,
-// type} pair is allowed, type with or without SOCK_CLOEXEC and SOCK_NONBLOCK.
+// What socket() may be asked for; use together with "socket" absent from the list. The type is
+// meant with and without SOCK_CLOEXEC and SOCK_NONBLOCK. The protocol counts, since naming another
+// (SCTP, MPTCP) makes the kernel load and run code that nobody here needs.
 struct SocketRule {
   int family;
   int type;
+  int protocol = 0;
 };
 Status seccomp_allow(const std::vector<std::string_view>& names,
                      const std::vector<SocketRule>& sockets);

@@ -28,7 +28,8 @@ const std::vector<std::string_view> kCalls = {
     "recvmsg",    "sendto",      "sendmsg",     "connect", "shutdown", "getsockopt",
     "setsockopt", "fcntl",       "getsockname", "accept4", "poll",     "ppoll"};
 const std::vector<confine::SocketRule> kSockets = {
-    {AF_INET, SOCK_STREAM}, {AF_INET, SOCK_DGRAM}, {AF_INET6, SOCK_STREAM}, {AF_INET6, SOCK_DGRAM}};
+    {AF_INET, SOCK_STREAM},  {AF_INET, SOCK_DGRAM},  {AF_INET, SOCK_DGRAM, IPPROTO_ICMP},
+    {AF_INET6, SOCK_STREAM}, {AF_INET6, SOCK_DGRAM}, {AF_INET6, SOCK_DGRAM, IPPROTO_ICMPV6}};
 
 Status confine_self() {
   confine::forbid_core_files();

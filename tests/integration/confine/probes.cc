@@ -290,6 +290,9 @@ int socket_packet() {
 int socket_raw() {
   return make_socket(AF_INET, SOCK_RAW, IPPROTO_TCP);
 }
+int socket_mptcp() {
+  return make_socket(AF_INET, SOCK_STREAM, IPPROTO_MPTCP);
+}
 int socket_pair_unix() {
   int pair[2];
   return outcome(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
@@ -430,6 +433,7 @@ constexpr Probe kProbes[] = {
     {"socket_netlink", socket_netlink},
     {"socket_packet", socket_packet},
     {"socket_raw", socket_raw},
+    {"socket_mptcp", socket_mptcp},
     {"socket_pair_unix", socket_pair_unix},
     {"connect_to_host", connect_to_host},
     {"serve_on_host", serve_on_host},

@@ -71,14 +71,15 @@ TEST(Seccomp, KillsAProcessThatMakesACallNotListed) {
 }
 
 TEST(Seccomp, AllowsOnlyTheSocketKindsNamed) {
-  const auto run = [](int family, int type) {
+  const auto run = [](int family, int type, int protocol = 0) {
     return in_child([=] {
       if (!confine::drop_privileges() || !confine::seccomp_allow({}, {{AF_INET, SOCK_STREAM}}))
         return 2;
-      return ::socket(family, type, 0) >= 0 ? 0 : 1;
+      return ::socket(family, type, protocol) >= 0 ? 0 : 1;
     });
   };
   EXPECT_EQ(run(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK), 0);
+  EXPECT_TRUE(WIFSIGNALED(run(AF_INET, SOCK_STREAM, IPPROTO_TCP)));  // the same by another name
   EXPECT_TRUE(WIFSIGNALED(run(AF_INET, SOCK_DGRAM)));
   EXPECT_TRUE(WIFSIGNALED(run(AF_UNIX, SOCK_STREAM)));
 }
