@@ -292,7 +292,7 @@ class Soak:
             with contextlib.suppress(TimeoutError):
                 read_exactly(s, rng.randrange(1, 60000))
         with self.publishing:
-            self.net.gateway.ask(op="unpublish", port=PUBLISHED)
+            self.net.gateway.ask(op="unpublish", id=1)
 
     # ---- running
 
