@@ -21,7 +21,8 @@ std::string who(const ControlServer::Client& client) {
   return fmt::format("by uid {}, pid {}", client->peer().uid, client->peer().pid);
 }
 
-void answer(const ControlServer::Client& to, const Status& status, control::Reply reply = {}) {
+void answer(const ControlServer::Client& to, const Status& status,
+            const control::Reply& reply = {}) {
   to->send(status ? control::encode(reply) : control::encode(status.error()));
 }
 
@@ -68,7 +69,7 @@ void Control::handle(const control::Request& request, std::vector<Fd> descriptor
   if (std::holds_alternative<control::Ports>(request)) {
     control::Reply reply;
     for (const auto& [id, port] : published_) reply.ports.push_back(port);
-    return answer(from, {}, std::move(reply));
+    return answer(from, {}, reply);
   }
   if (const auto* wanted = std::get_if<control::Unpublish>(&request))
     return unpublish(*wanted, from);
@@ -147,7 +148,7 @@ void Control::next_change() {
 }
 
 void Control::apply(const Change& change) {
-  const auto finish = [this](Result<std::vector<std::string>> outcome) {
+  const auto finish = [this](const Result<std::vector<std::string>>& outcome) {
     const Changed done = std::move(changes_.front().done);
     changes_.pop_front();
     changing_ = false;

@@ -18,6 +18,8 @@ template <class... Cases>
 struct Overloaded : Cases... {
   using Cases::operator()...;
 };
+template <class... Cases>
+Overloaded(Cases...) -> Overloaded<Cases...>;
 
 using ChoiceText = std::pair<Choice, std::string_view>;
 constexpr std::array<ChoiceText, 3> kChoices = {

@@ -144,11 +144,10 @@ bool ControlServer::flush(Connection& connection) {
 }
 
 void ControlServer::close(const Client& client) {
-  const Client held = client;
-  if (clients_.erase(held) == 0) return;
-  loop_.remove(held->fd_.get());
-  held->fd_.reset();
-  if (held->on_close_) held->on_close_();
+  if (clients_.erase(client) == 0) return;
+  loop_.remove(client->fd_.get());
+  client->fd_.reset();
+  if (client->on_close_) client->on_close_();
 }
 
 }  // namespace sandbox

@@ -76,7 +76,7 @@ class ControlServer {
   void ready(const Client& client, uint32_t events);
   void read_one(const Client& client);
   bool flush(Connection& connection);  // false: it has to go
-  void close(const Client& client);
+  void close(const Client& client);    // the caller's own pointer, not the one in clients_
 
   EventLoop& loop_;
   Fd listener_;
