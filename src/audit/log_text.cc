@@ -32,10 +32,10 @@ std::string target(const Record& record) {
   return where.empty() ? shown : fmt::format("{} at {}", shown, where);
 }
 
-// The other reasons say all there is to say.
+// The other reasons say all there is to say; what was allowed says which way it goes.
 bool needs_text(const Record& record) {
-  static constexpr std::array<std::string_view, 4> kReasons = {"rebinding", "sni-unreadable", "ech",
-                                                               "flow-limit"};
+  static constexpr std::array<std::string_view, 6> kReasons = {
+      "allow-rule", "rebinding", "sni-unreadable", "ech", "flow-limit", "upstream-proxy"};
   return !record.text.empty() &&
          std::find(kReasons.begin(), kReasons.end(), record.reason) != kReasons.end();
 }

@@ -57,6 +57,12 @@ class JsonObject {
     if (!out) wrong(key, fmt::format("is not {}", what));
     return out.value_or(T{});
   }
+  // Null where the member is missing, which is allowed.
+  const nlohmann::json* optional(const char* key) {
+    known_.emplace_back(key);
+    const auto it = value_.find(key);
+    return it == value_.end() ? nullptr : &*it;
+  }
   // To be called last: everything asked for was there and right, and there was nothing else.
   Status finish() {
     for (const auto& [key, unused] : value_.items())

@@ -26,8 +26,8 @@ std::string proposal(const audit::Record& record) {
 std::string explanation_of(const audit::Record& record) {
   using policy::Reason;
   if (record.reason == policy::text(Reason::kDenyRule)) return record.rule;
-  for (const auto reason :
-       {Reason::kRebinding, Reason::kSniUnreadable, Reason::kEch, Reason::kFlowLimit})
+  for (const auto reason : {Reason::kRebinding, Reason::kSniUnreadable, Reason::kEch,
+                            Reason::kFlowLimit, Reason::kUpstreamProxy})
     if (record.reason == policy::text(reason)) return record.text;
   return {};
 }

@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/denials.h"
 #include "cli/output.h"
+#include "cli/proxy_args.h"
 #include "cli/relay.h"
 #include "cli/run_args.h"
 #include "cli/share_args.h"
@@ -60,6 +61,9 @@ Network
                      ADDRESS only this host can connect, without HOST a free port is taken; see
                      sandbox ports --help
   --show-policy-log  at the end, print what was allowed and denied
+  --upstream-proxy URL   every connection goes through this HTTP proxy: http://[USER:PASS@]HOST:PORT,
+                     or none. Default: this shell's https_proxy, http_proxy or all_proxy; NO_PROXY
+                     is honoured. A password in a variable is not seen in the process list
 
 Files
   -w, --workspace DIR   share DIR at /workspace instead of the current directory at its own path
@@ -105,6 +109,10 @@ Result<Image> image_for(const Home& home, const RunArgs& args, Progress& progres
   return images.ensure(args.target, progress);
 }
 
+const char* environment_variable(const char* name) {
+  return std::getenv(name);
+}
+
 Result<channel::ExecRequest> command_request(const RunArgs& args, const ImageConfig& image,
                                              const Shares& shares) {
   channel::ExecRequest exec;
@@ -112,8 +120,7 @@ Result<channel::ExecRequest> command_request(const RunArgs& args, const ImageCon
       args.tty || (!args.no_tty && ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1);
   exec.size = terminal_size();
   ASSIGN(exec.argv, command_for(args, image));
-  exec.env = environment_for(
-      args, image, exec.tty, +[](const char* name) -> const char* { return std::getenv(name); });
+  exec.env = environment_for(args, image, exec.tty, &environment_variable);
   exec.cwd = directory_for(args, image, shares.workspace);
   exec.user = args.user.empty() ? image.user : args.user;
   return exec;
@@ -146,8 +153,11 @@ Result<Prepared> prepare(const Home& home, const RunArgs& args, const Shares& sh
   return p;
 }
 
-void say_what_to_expect(const RunArgs& args, const Shares& shares, Accel accel) {
+void say_what_to_expect(const RunArgs& args, const Shares& shares, Accel accel,
+                        const std::optional<ProxyChoice>& proxy) {
   for (const std::string& note : shares.notes) print_note(note);
+  if (proxy && (args.ask || !args.allow.empty()))
+    print_note(fmt::format("connections go through the proxy {} ({})", proxy->text(), proxy->from));
   if (accel == Accel::kTcg)
     print_note("no hardware virtualization: emulated, and slower (sandbox doctor says why)");
   if (args.ask)
@@ -165,6 +175,18 @@ Status add_allow_list(const Home& home, RunArgs& args) {
                          always.size() == 1 ? "rule" : "rules", allow_list_path(home),
                          always.size() == 1 ? "is" : "are"));
   return {};
+}
+
+// Rules may be added while the sandbox runs, so it is given its proxy even where it reaches nothing
+// yet; that the proxy is not found is no error then.
+Result<std::optional<ProxySpec>> find_proxy(const std::optional<ProxyChoice>& choice,
+                                            bool reaches_nothing) {
+  if (!choice) return std::nullopt;
+  auto located = locate_proxy(*choice);
+  if (located) return std::optional(std::move(*located));
+  if (!reaches_nothing) return fail(std::move(located).error());
+  return std::optional(
+      ProxySpec{choice->host, choice->port, {}, choice->authorization, choice->no_proxy});
 }
 
 struct Started {
@@ -266,6 +288,8 @@ int run_command(std::vector<std::string> words) {
   }
   const auto shares = plan_shares(*home, args->workspace, args->mounts);
   if (!shares) return fail_with(shares.error(), kUsage);
+  const auto proxy = choose_proxy(args->upstream_proxy, &environment_variable);
+  if (!proxy) return fail_with(proxy.error(), kUsage);
   // Before the work that may take minutes: an address in use is known at once.
   auto listeners = open_ports(args->publish);
   if (!listeners) return fail_with(listeners.error(), kSandboxFailed);
@@ -274,8 +298,11 @@ int run_command(std::vector<std::string> words) {
   if (!prepared)
     return fail_with(prepared.error(),
                      prepared.error().code == Code::kCancelled ? kInterrupted : kSandboxFailed);
+  auto found = find_proxy(*proxy, args->allow.empty() && !args->ask);
+  if (!found) return fail_with(found.error(), kSandboxFailed);
+  prepared->spec.proxy = std::move(*found);
   for (const Listener& listener : *listeners) prepared->spec.publish.push_back(listener.port.guest);
-  say_what_to_expect(*args, *shares, accel);
+  say_what_to_expect(*args, *shares, accel, *proxy);
   for (const Listener& listener : *listeners)
     print_note(fmt::format("published: {}", control::text(listener.port)));
   const auto run = claim(*home, *args, prepared->spec.name);

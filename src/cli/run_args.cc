@@ -133,6 +133,7 @@ Result<RunArgs> parse_run_args(std::vector<std::string> words) {
   app.add_option("-w,--workspace", args.workspace);
   app.add_option("-u,--user", args.user);
   app.add_option("--timeout", args.timeout_text);
+  app.add_option("--upstream-proxy", args.upstream_proxy);
   app.add_flag("--rebuild", args.rebuild);
   app.add_flag("-t,--tty", args.tty);
   app.add_flag("--no-tty", args.no_tty);

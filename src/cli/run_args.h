@@ -28,6 +28,7 @@ struct RunArgs {
   std::string user;
   std::string timeout_text;  // as written, for the message
   std::optional<Duration> timeout;
+  std::optional<std::string> upstream_proxy;  // as written; none: what the environment says
   bool rebuild = false;
   bool tty = false;
   bool no_tty = false;

@@ -20,6 +20,27 @@ bool same_network(const net::LinkConfig& link) {
          link.guest_ip != link.gateway_ip;
 }
 
+Result<UpstreamProxy> read_proxy(const json& value) {
+  if (!value.is_object()) return fail(Code::kInvalid, "'upstream_proxy' is not an object");
+  JsonObject in(value);
+  UpstreamProxy out;
+  out.host = in.text("host");
+  out.port = static_cast<uint16_t>(in.number("port", 1, 65535));
+  out.authorization = in.text("authorization");
+  const auto addresses = in.texts("addresses");
+  out.bypass = policy::BypassList::parse(in.text("no_proxy"));
+  TRY(in.finish());
+  for (const std::string& text : addresses) {
+    const auto address = IpAddress::parse(text);
+    if (!address) return fail(Code::kInvalid, "'addresses' has one that is no address");
+    out.addresses.push_back(*address);
+  }
+  // A line of its own would be another field of the request.
+  if (std::ranges::any_of(out.authorization, [](unsigned char c) { return c < 0x20 || c > 0x7E; }))
+    return fail(Code::kInvalid, "'authorization' is no value of a header");
+  return out;
+}
+
 Result<GatewayConfig> read_config(const json& value) {
   JsonObject in(value);
   GatewayConfig out;
@@ -33,7 +54,11 @@ Result<GatewayConfig> read_config(const json& value) {
   const auto allow = in.texts("allow");
   const auto deny = in.texts("deny");
   out.resolvers = in.texts("resolvers");
+  const json* proxy = in.optional("upstream_proxy");
   TRY(in.finish());
+  if (proxy != nullptr) {
+    ASSIGN(out.proxy, read_proxy(*proxy));
+  }
   if (wire != "stream" && wire != "tap")
     return fail(Code::kInvalid, "'wire' is neither stream nor tap");
   out.wire = wire == "tap" ? WireForm::kTap : WireForm::kStream;

@@ -3,6 +3,7 @@
 // The contract is docs/processes.md. Unknown keys are errors.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -10,6 +11,7 @@
 
 #include "base/result.h"
 #include "gateway/questions.h"
+#include "gateway/upstream_proxy.h"
 #include "net/link.h"
 #include "policy/policy.h"
 
@@ -22,6 +24,7 @@ struct GatewayConfig {
   net::LinkConfig link;
   policy::Policy policy;
   std::vector<std::string> resolvers;
+  std::optional<UpstreamProxy> proxy;
 };
 
 Result<GatewayConfig> parse_config(std::string_view json);

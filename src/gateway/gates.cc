@@ -151,6 +151,10 @@ NameDecision Gates::query(const dns::Question& question) const {
   } else if (verdict.allow && name == policy::host_internal()) {
     const bool address = question.type == dns::Type::kA || question.type == dns::Type::kAny;
     out.action = address ? NameAction::kHostInternal : NameAction::kNoData;
+  } else if (verdict.allow && resolved_by_proxy(name)) {
+    const bool address = question.type == dns::Type::kA || question.type == dns::Type::kAny;
+    out.action = address ? NameAction::kStandIn : NameAction::kNoData;
+    out.decision.via = config_.proxy->text();
   } else if (verdict.allow) {
     out.action = question.type == dns::Type::kAaaa ? NameAction::kNoData : NameAction::kForward;
   }
@@ -176,6 +180,8 @@ Resolved Gates::resolved(const HostName& question, std::span<const HostName> cha
   if (!verdict.allow) return out;
   for (const dns::AddressRecord& answer : answers) {
     Verdict vouching = granted_.may_vouch(question, answer.address, out_of_bounds_);
+    if (vouching.allow && is_stand_in(answer.address))
+      vouching = {false, Reason::kRebinding, {}, "resolves to where names of the proxy stand"};
     const auto ttl = std::chrono::seconds(answer.ttl);
     if (vouching.allow && !ledger_.vouch(answer.address, question, chain, ttl, now))
       vouching = {false, Reason::kFlowLimit, {}, "every address in the ledger is in use"};
@@ -221,11 +227,14 @@ DialDecision Gates::dial_by(const policy::Policy& rules, Protocol protocol,
   if (address == IpAddress(config_.gateway) && rules.query(policy::host_internal()).allow)
     return dial_host_internal(rules, protocol, port, config_.gateway);
   Ledger::Found found = ledger_.find(address, now);
-  const policy::Dial question{protocol, address, port, found.names, found.aliases, out_of_bounds_};
+  const policy::Dial question{
+      protocol, address, port, found.names, found.aliases, out_of_bounds_, is_stand_in(address)};
   Verdict verdict = rules.dial(question);
 
   DialDecision out;
   out.connect_to = address;
+  if (verdict.allow && goes_through_proxy(address, found.names))
+    route_through_proxy(question, verdict, out);
   std::vector<HostName> names = found.names;
   if (!verdict.allow && expiry_decides(rules, question, found.expired)) {
     verdict.reason = Reason::kExpiredAddress;
@@ -236,8 +245,10 @@ DialDecision Gates::dial_by(const policy::Policy& rules, Protocol protocol,
   out.decision = decided(verdict, {}, dial_text(protocol, address, port, names),
                          dial_hint(protocol, address, port, verdict, names));
   if (verdict.reason == Reason::kExpiredAddress) out.decision.hint.clear();
+  if (verdict.reason == Reason::kUpstreamProxy) out.decision.hint.clear();
   out.decision.names = shown_names(std::move(names));
   if (!verdict.allow) return out;
+  if (out.through_proxy) out.decision.via = config_.proxy->text();
 
   out.has_alternatives =
       std::any_of(found.names.begin(), found.names.end(),
@@ -250,6 +261,30 @@ DialDecision Gates::dial_by(const policy::Policy& rules, Protocol protocol,
   out.flow.proxy = rules.proxy(question).has_value();
   out.flow.hold = std::move(found.hold);
   return out;
+}
+
+// Names in the ledger that were looked up are those that NO_PROXY names; where they lead is open.
+bool Gates::goes_through_proxy(const IpAddress& address, std::span<const HostName> names) const {
+  if (!config_.proxy || config_.proxy->bypass.matches(address)) return false;
+  return is_stand_in(address) || names.empty();
+}
+
+void Gates::route_through_proxy(const policy::Dial& dial, Verdict& verdict,
+                                DialDecision& out) const {
+  if (dial.protocol != Protocol::kTcp) {
+    verdict = {false,
+               Reason::kUpstreamProxy,
+               {},
+               fmt::format("{} cannot go through the upstream proxy {}; NO_PROXY names what goes "
+                           "around it",
+                           policy::text(dial.protocol), config_.proxy->text())};
+  } else if (!dial.stand_in) {
+    out.through_proxy.emplace(dial.address, dial.port);
+  } else if (dial.names.front().text() == config_.proxy->host) {
+    verdict = {false, Reason::kUpstreamProxy, {}, "it is the upstream proxy itself"};
+  } else {
+    out.through_proxy.emplace(dial.names.front(), dial.port);
+  }
 }
 
 // Would the dial be allowed if the expired names were still vouched for?
@@ -297,6 +332,7 @@ Verdict Gates::by_address(const Flow& flow) const {
                                              : Verdict();
   if (is_host_internal(flow))
     return rules_of(flow).dial(host_internal_dial(flow.protocol, flow.port));
+  if (is_stand_in(flow.address)) return {};
   return rules_of(flow).literal(flow.protocol, flow.address, flow.port, out_of_bounds_);
 }
 
@@ -316,7 +352,8 @@ Verdict Gates::judge_direct(const Flow& flow, const http::Authority& shown, Reas
                             Instant now) {
   if (shown.name() == nullptr) return nameless(flow, refusal, "no rule names the address");
   const std::vector<HostName> names = names_at(flow, now);
-  return rules_of(flow).name({*shown.name(), flow.port, flow.address, names}, refusal);
+  return rules_of(flow).name(
+      {*shown.name(), flow.port, flow.address, names, is_stand_in(flow.address)}, refusal);
 }
 
 Decision Gates::stream_decision(const Flow& flow, const Verdict& verdict, ShownBy by,
@@ -506,6 +543,9 @@ void Gates::set_host_addresses(std::vector<IpAddress> all) {
   config_.host_addresses = std::move(all);
   out_of_bounds_ = config_.host_addresses;
   out_of_bounds_.emplace_back(config_.gateway);
+  if (config_.proxy)
+    out_of_bounds_.insert(out_of_bounds_.end(), config_.proxy->addresses.begin(),
+                          config_.proxy->addresses.end());
 }
 
 }  // namespace sandbox::gateway

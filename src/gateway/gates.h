@@ -22,6 +22,10 @@
 // What a person allows once is a grant: an allow rule that holds for lookups and dials until one
 // connection has come to be by it, or for 30 s. That connection keeps it to its end (Flow::once);
 // deny rules win over it as over any other.
+//
+// With an upstream proxy, names that go through it are never looked up: stand_in() gives each an
+// address of its own, and dial() says what the proxy is to be asked for. What has no TCP connection
+// cannot go through it and is refused.
 
 #include <cstdint>
 #include <memory>
@@ -34,6 +38,8 @@
 #include "base/clock.h"
 #include "base/ip.h"
 #include "gateway/ledger.h"
+#include "gateway/stand_ins.h"
+#include "gateway/upstream_proxy.h"
 #include "net/dns/message.h"
 #include "net/http/request_head.h"
 #include "net/tls/client_hello.h"
@@ -52,6 +58,7 @@ struct [[nodiscard]] Decision {
   std::string subject = {};  // what was judged: name asked, SNI, Host; escaped, may be empty
   ShownBy shown_by = ShownBy::kNothing;  // what the subject of a stream was read from
   std::string text = {};  // for people: "www.example.org is not allowed (no-allow-rule)"
+  std::string via = {};   // of an allowed dial or query: the proxy that it goes through
   std::string hint =
       {};  // the flag that would allow it, "--allow www.example.org:443"; may be empty
 };
@@ -62,6 +69,7 @@ enum class NameAction {
   kNoData,          // allowed name, but a type we answer ourselves with nothing: AAAA
   kPrivateReverse,  // PTR of private space
   kHostInternal,    // A of host.internal: answer with Config::gateway
+  kStandIn,         // A of a name that the upstream proxy resolves: answer with stand_in()
 };
 
 struct NameDecision {
@@ -110,6 +118,8 @@ struct DialDecision {
   // Not decided: look these up again, then dial with kRenewed. decision is the denial that holds if
   // that is not done.
   std::vector<policy::HostName> renew;
+  // Connect to the upstream proxy instead, and ask it for this.
+  std::optional<http::Authority> through_proxy;
   // The client has other addresses of the same name to fall back to, so connect should time out
   // sooner.
   bool has_alternatives = false;
@@ -121,6 +131,7 @@ class Gates {
   struct Config {
     std::vector<IpAddress> host_addresses;  // of every interface of the host
     Ipv4 gateway;  // our own address in the guest's network; stands for host.internal
+    std::optional<UpstreamProxy> proxy = {};
   };
   Gates(policy::Policy policy, Config config)
       : policy_(std::move(policy)), granted_(policy_), config_(config) {
@@ -132,6 +143,12 @@ class Gates {
   // nothing and allows nothing.
   Resolved resolved(const policy::HostName& question, std::span<const policy::HostName> chain,
                     std::span<const dns::AddressRecord> answers, Instant now);
+
+  // The address for a query that is answered with kStandIn, entered in the ledger. nullopt: the
+  // ledger is full and every entry in use.
+  std::optional<Ipv4> stand_in(const policy::HostName& name, Instant now) {
+    return stand_ins_.vouch(ledger_, name, now);
+  }
 
   DialDecision dial(policy::Protocol protocol, const IpAddress& address, uint16_t port, Instant now,
                     Attempt attempt = Attempt::kFirst);
@@ -166,6 +183,7 @@ class Gates {
   [[nodiscard]] const policy::Policy& policy() const { return policy_; }
   [[nodiscard]] const Ledger& ledger() const { return ledger_; }
   [[nodiscard]] Ipv4 gateway() const { return config_.gateway; }
+  [[nodiscard]] const std::optional<UpstreamProxy>& proxy() const { return config_.proxy; }
 
  private:
   [[nodiscard]] bool is_host_internal(const Flow& flow) const {
@@ -186,6 +204,16 @@ class Gates {
     return flow.once ? *flow.once : policy_;
   }
   void renew_granted();
+  [[nodiscard]] bool resolved_by_proxy(const policy::HostName& name) const {
+    return config_.proxy && !config_.proxy->bypass.matches(name);
+  }
+  [[nodiscard]] bool is_stand_in(const IpAddress& address) const {
+    return config_.proxy && StandIns::in_pool(address);
+  }
+  [[nodiscard]] bool goes_through_proxy(const IpAddress& address,
+                                        std::span<const policy::HostName> names) const;
+  void route_through_proxy(const policy::Dial& dial, policy::Verdict& verdict,
+                           DialDecision& out) const;
   std::vector<policy::HostName> names_at(const Flow& flow, Instant now);
   static std::vector<policy::HostName> held_names(const Flow& flow);
   policy::Verdict by_address(const Flow& flow) const;
@@ -202,8 +230,9 @@ class Gates {
   std::vector<Grant> grants_;  // the oldest first
   policy::Policy granted_;     // policy_ with the grants
   Config config_;
-  std::vector<IpAddress> out_of_bounds_;  // the host's addresses and our own
+  std::vector<IpAddress> out_of_bounds_;  // the host's addresses, its proxy's, and our own
   Ledger ledger_;
+  StandIns stand_ins_;
 };
 
 }  // namespace sandbox::gateway

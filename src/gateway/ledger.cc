@@ -113,6 +113,12 @@ Ledger::Found Ledger::find(const IpAddress& address, Instant now) {
   return found;
 }
 
+std::optional<IpAddress> Ledger::address_of(const policy::HostName& name) const {
+  const auto known = by_name_.find(name);
+  if (known == by_name_.end()) return std::nullopt;
+  return known->second.front();
+}
+
 size_t Ledger::addresses_of(const policy::HostName& name, Instant now) const {
   const auto known = by_name_.find(name);
   if (known == by_name_.end()) return 0;

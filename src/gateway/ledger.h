@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -52,6 +53,9 @@ class Ledger {
                            std::span<const policy::HostName> chain, Duration ttl, Instant now);
   // Counts as use of the address.
   Found find(const IpAddress& address, Instant now);
+  // One address of the name, expired or not.
+  [[nodiscard]] std::optional<IpAddress> address_of(const policy::HostName& name) const;
+  [[nodiscard]] bool knows(const IpAddress& address) const { return entries_.contains(address); }
   // Addresses at which the name is live: a client may fall back from one to the next.
   [[nodiscard]] size_t addresses_of(const policy::HostName& name, Instant now) const;
 

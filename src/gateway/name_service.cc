@@ -7,7 +7,7 @@ namespace sandbox::gateway {
 namespace {
 
 // How long a client may keep the address of host.internal.
-constexpr uint32_t kOwnTtl = 60;
+constexpr uint32_t kOwnTtl = 60;  // and that of a stand-in
 constexpr size_t kMaxRenewals = 8;
 
 std::string explanation(const Decision& decision) {
@@ -79,6 +79,8 @@ void NameService::judge(const std::shared_ptr<Exchange>& exchange, Asked asked) 
       return exchange->send(dns::build_private_reverse(query));
     case NameAction::kHostInternal:
       return exchange->send(dns::build_addresses(query, {{gates_.gateway(), kOwnTtl}}));
+    case NameAction::kStandIn:
+      return answer_stand_in(*exchange, *query.question.name.host);
     case NameAction::kForward:
       return forward(exchange);
   }
@@ -98,6 +100,17 @@ bool NameService::hold(const NameDecision& named, const std::shared_ptr<Exchange
   return hold_(named.decision.names.front(), [this, alive = alive_, exchange] {
     if (*alive) judge(exchange, Asked::kAnswered);
   });
+}
+
+void NameService::answer_stand_in(const Exchange& exchange, const policy::HostName& name) {
+  if (const auto address = gates_.stand_in(name, now_()))
+    return exchange.send(dns::build_addresses(exchange.query, {{*address, kOwnTtl}}));
+  Decision full;
+  full.reason = policy::Reason::kFlowLimit;
+  full.names = {name};
+  full.text = "every address in the ledger is in use";
+  report_(full, std::nullopt);
+  exchange.send(dns::build_servfail(exchange.query, code_of(full), full.text));
 }
 
 void NameService::forward(const std::shared_ptr<Exchange>& exchange) {
@@ -136,7 +149,9 @@ void NameService::renew(const std::vector<policy::HostName>& names, std::functio
   std::vector<dns::Question> questions;
   for (const policy::HostName& name : names) {
     const dns::Question question{dns::Name::of(name), dns::Type::kA};
-    if (questions.size() < kMaxRenewals && gates_.query(question).action == NameAction::kForward)
+    const NameAction action = gates_.query(question).action;
+    if (action == NameAction::kStandIn) (void)gates_.stand_in(name, now_());
+    if (action == NameAction::kForward && questions.size() < kMaxRenewals)
       questions.push_back(question);
   }
   if (questions.empty()) return done();

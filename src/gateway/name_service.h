@@ -45,6 +45,7 @@ class NameService {
 
  private:
   struct Exchange;
+  void answer_stand_in(const Exchange& exchange, const policy::HostName& name);
   void deny(const Exchange& exchange, const Decision& decision);
   enum class Asked { kNot, kAnswered };
   void judge(const std::shared_ptr<Exchange>& exchange, Asked asked);

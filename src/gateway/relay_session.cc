@@ -1,5 +1,6 @@
 #include "gateway/relay_session.h"
 
+#include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -113,15 +114,30 @@ void RelaySession::judged(DialDecision decision) {
 
 void RelaySession::connect(const DialDecision& decision) {
   phase_ = Phase::kConnecting;
-  connect_to_ = decision.connect_to;
+  connect_timeout_ = decision.has_alternatives ? kShortConnectTimeout : kConnectTimeout;
   const tcp::Tuple& tuple = flow_->tuple();
-  if (!relay_.budget().take(connect_to_)) {
-    relay_.parts().reporter.limit(policy::Protocol::kTcp, tuple.host_ip, tuple.host_port,
-                                  "too many connections are being opened");
-    return reset_guest("too many connections are being opened");
-  }
-  in_budget_ = true;
-  HostSocket socket = connect_host(HostSocketKind::kStream, connect_to_, tuple.host_port);
+  through_proxy_ = decision.through_proxy;
+  // Behind a proxy each destination has its share of the budget, not all together that of the
+  // proxy.
+  if (!enter_budget(through_proxy_ ? IpAddress(tuple.host_ip) : decision.connect_to)) return;
+  if (through_proxy_) return connect_to_proxy();
+  open_socket(decision.connect_to, tuple.host_port);
+}
+
+bool RelaySession::enter_budget(const IpAddress& address) {
+  budget_for_ = address;
+  in_budget_ = relay_.budget().take(address);
+  if (in_budget_) return true;
+  const tcp::Tuple& tuple = flow_->tuple();
+  relay_.parts().reporter.limit(policy::Protocol::kTcp, tuple.host_ip, tuple.host_port,
+                                "too many connections are being opened");
+  reset_guest("too many connections are being opened");
+  return false;
+}
+
+void RelaySession::open_socket(const IpAddress& address, uint16_t port) {
+  const tcp::Tuple& tuple = flow_->tuple();
+  HostSocket socket = connect_host(HostSocketKind::kStream, address, port);
   if (socket.error == EMFILE || socket.error == ENFILE)
     relay_.parts().reporter.limit(policy::Protocol::kTcp, tuple.host_ip, tuple.host_port,
                                   "the host allows no more descriptors");
@@ -132,19 +148,21 @@ void RelaySession::connect(const DialDecision& decision) {
                                                [this](uint32_t ready) { on_socket(ready); });
   if (!added) return connect_failed(ENOMEM);
   watched_ = true;
-  set_timer(decision.has_alternatives ? kShortConnectTimeout : kConnectTimeout,
-            &RelaySession::connect_timed_out);
+  set_timer(connect_timeout_, &RelaySession::connect_timed_out);
 }
 
 void RelaySession::connect_finished() {
   const int error = socket_error(socket_.get());
   stop_timer();
-  leave_budget();
   if (error != 0) return connect_failed(error);
+  if (through_proxy_) return tunnel();
+  leave_budget();
   connected();
 }
 
 void RelaySession::connect_failed(int error) {
+  if (through_proxy_ && error != EMFILE && error != ENFILE)
+    return proxy_unreachable(fmt::format("cannot be reached: {}", std::strerror(error)));
   // What a direct connection would show: a refusal is a RST, anything else an unreachable host.
   if (error == ECONNREFUSED || error == ECONNRESET) return reset_guest("refused by the host");
   if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS)
@@ -153,7 +171,63 @@ void RelaySession::connect_failed(int error) {
 }
 
 void RelaySession::connect_timed_out() {
+  if (through_proxy_) return proxy_unreachable("does not answer");
   unreachable("no answer from the host");
+}
+
+// ---- the upstream proxy ----
+
+void RelaySession::connect_to_proxy() {
+  const UpstreamProxy& proxy = *relay_.parts().gates.proxy();
+  if (proxy.addresses.empty())
+    return proxy_failed(
+        fmt::format("the upstream proxy {} was not found when the sandbox began", proxy.text()));
+  open_socket(proxy.addresses.at(proxy_address_), proxy.port);
+}
+
+// Its other addresses are tried before it is given up.
+void RelaySession::proxy_unreachable(std::string_view why) {
+  const UpstreamProxy& proxy = *relay_.parts().gates.proxy();
+  if (watched_) relay_.parts().loop.remove(socket_.get());
+  watched_ = false;
+  socket_.reset();
+  if (++proxy_address_ < proxy.addresses.size()) return connect_to_proxy();
+  proxy_failed(fmt::format("the upstream proxy {} {}", proxy.text(), why));
+}
+
+void RelaySession::tunnel() {
+  if (!tunnel_) {
+    phase_ = Phase::kTunnelling;
+    tunnel_.emplace(*relay_.parts().gates.proxy(), *through_proxy_);
+    set_timer(kConnectTimeout, &RelaySession::proxy_timed_out);
+  }
+  switch (tunnel_->advance(socket_.get())) {
+    case ProxyTunnel::State::kWriting:
+      return;
+    case ProxyTunnel::State::kReading:
+      interest_ = EventLoop::kRead;
+      return relay_.parts().loop.modify(socket_.get(), interest_);
+    case ProxyTunnel::State::kOpen:
+      stop_timer();
+      leave_budget();
+      return connected();
+    case ProxyTunnel::State::kFailed:
+      break;
+  }
+  if (tunnel_->wants_credentials()) relay_.note_once(tunnel_->why());
+  proxy_failed(tunnel_->why());
+}
+
+void RelaySession::proxy_timed_out() {
+  proxy_failed(
+      fmt::format("the upstream proxy {} gave no answer", relay_.parts().gates.proxy()->text()));
+}
+
+// A refusal to the guest, whatever it was: it can do nothing about the proxy.
+void RelaySession::proxy_failed(std::string_view why) {
+  const std::string kept(why);
+  relay_.parts().reporter.proxy_failed(allowed_, kept);
+  reset_guest(kept);
 }
 
 void RelaySession::connected() {
@@ -185,6 +259,7 @@ void RelaySession::on_established() {
 
 void RelaySession::on_socket(uint32_t ready) {
   if (phase_ == Phase::kConnecting) return connect_finished();
+  if (phase_ == Phase::kTunnelling) return tunnel();
   if (phase_ != Phase::kRelaying) return update_interest();
   if ((ready & (EventLoop::kRead | EventLoop::kHangup)) != 0) pull();
   if (relaying() && (ready & (EventLoop::kWrite | EventLoop::kHangup)) != 0) {
@@ -380,12 +455,13 @@ void RelaySession::farewell_timed_out() {
 }
 
 void RelaySession::on_policy_replaced() {
-  if (published_ || (phase_ != Phase::kRelaying && phase_ != Phase::kConnecting)) return;
+  const bool opening = phase_ == Phase::kConnecting || phase_ == Phase::kTunnelling;
+  if (published_ || (phase_ != Phase::kRelaying && !opening)) return;
   const auto& parts = relay_.parts();
   const Decision decision = parts.gates.rejudge(allowed_, parts.loop.now());
   if (decision.allow) return;
   parts.reporter.dial(policy::Protocol::kTcp, allowed_.address, allowed_.port, decision);
-  if (phase_ == Phase::kConnecting) return reset_guest("no longer allowed");
+  if (opening) return reset_guest("no longer allowed");
   abort_guest(tcp::Stack::Abort::kNow, "no longer allowed");
 }
 
@@ -434,7 +510,7 @@ tcp::Flow* RelaySession::finish(std::string_view why, bool abort_host) {
 }
 
 void RelaySession::leave_budget() {
-  if (in_budget_) relay_.budget().give_back(connect_to_);
+  if (in_budget_) relay_.budget().give_back(budget_for_);
   in_budget_ = false;
 }
 

@@ -3,6 +3,7 @@
 //
 //   kJudging     no answer of gate 2 yet: names are being looked up again, or a person is asked
 //   kConnecting  allowed; connect() is under way, the guest has heard nothing yet
+//   kTunnelling  connected to the upstream proxy, which is being asked for the destination
 //   kOpening     of a published port: somebody has connected, the guest has not answered yet
 //   kRelaying    SYN-ACK is out, bytes flow both ways
 //   kFarewell    gate 4 refused: the guest is sent an alert or a 403, the host side is closed, what
@@ -23,6 +24,7 @@
 
 #include <optional>
 
+#include "gateway/proxy_tunnel.h"
 #include "gateway/stream_gate.h"
 #include "gateway/tcp_relay.h"
 
@@ -52,14 +54,22 @@ class RelaySession final : public Session {
   void on_unpublished(uint64_t id) override;
 
  private:
-  enum class Phase { kJudging, kConnecting, kOpening, kRelaying, kFarewell };
+  enum class Phase { kJudging, kConnecting, kTunnelling, kOpening, kRelaying, kFarewell };
 
   void judged(DialDecision decision);
   bool hold();
   void connect(const DialDecision& decision);
+  bool enter_budget(const IpAddress& address);
+  void open_socket(const IpAddress& address, uint16_t port);
   void connect_finished();
   void connect_failed(int error);
   void connected();
+
+  void connect_to_proxy();
+  void proxy_unreachable(std::string_view why);
+  void tunnel();
+  void proxy_failed(std::string_view why);
+  void proxy_timed_out();
 
   void on_socket(uint32_t ready);
   void pull();
@@ -91,7 +101,11 @@ class RelaySession final : public Session {
   Flow allowed_;  // as the gates see it
   std::optional<StreamGate> gate_;
   Fd socket_;
-  IpAddress connect_to_;
+  IpAddress budget_for_;
+  std::optional<http::Authority> through_proxy_;
+  size_t proxy_address_ = 0;  // of those of the proxy, the one being tried
+  std::optional<ProxyTunnel> tunnel_;
+  Duration connect_timeout_{};
   size_t fed_ = 0;
   size_t passable_ = 0;
   uint32_t interest_ = 0;

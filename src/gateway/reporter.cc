@@ -11,6 +11,7 @@ audit::Record base_record(const Decision& decision) {
   record.rule = decision.rule;
   for (const policy::HostName& name : decision.names) record.names.emplace_back(name.text());
   if (!decision.allow) record.text = decision.text;
+  if (!decision.via.empty()) record.text = fmt::format("through the proxy {}", decision.via);
   if (!decision.allow && !decision.hint.empty())
     record.text += fmt::format("{}try {}", record.text.empty() ? "" : "; ", decision.hint);
   return record;
@@ -45,6 +46,14 @@ void Reporter::stream(const Flow& flow, const Decision& decision) {
   if (decision.shown_by == ShownBy::kServerName) record.sni = decision.subject;
   if (decision.shown_by == ShownBy::kHostHeader) record.host = decision.subject;
   sink_.write(std::move(record));
+}
+
+void Reporter::proxy_failed(const Flow& flow, std::string_view why) {
+  Decision decision;
+  decision.reason = policy::Reason::kUpstreamProxy;
+  for (const auto& pair : flow.hold) decision.names.push_back(pair->name);
+  decision.text = why;
+  dial(flow.protocol, flow.address, flow.port, decision);
 }
 
 void Reporter::closed(const Flow& flow, audit::Traffic traffic, std::string_view how) {

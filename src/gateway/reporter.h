@@ -19,6 +19,8 @@ class Reporter {
             const Decision& decision);
   // Where no name was shown the record is of the connection: its proto is that of the flow.
   void stream(const Flow& flow, const Decision& decision);
+  // The upstream proxy did not connect what the gates allowed.
+  void proxy_failed(const Flow& flow, std::string_view why);
   // A flow that was allowed has ended; `how` for people: "finished", "refused by the host".
   void closed(const Flow& flow, audit::Traffic traffic, std::string_view how);
   // A limit of the gateway refused what the policy may well allow.

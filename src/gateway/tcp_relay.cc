@@ -143,6 +143,11 @@ void TcpRelay::policy_replaced() {
   for_each_session([](Session& session) { session.on_policy_replaced(); });
 }
 
+void TcpRelay::note_once(const std::string& text) {
+  if (!noted_) parts_.reporter.note(text);
+  noted_ = true;
+}
+
 void TcpRelay::end(Session& session) {
   const auto it = sessions_.find(&session);
   if (it == sessions_.end()) return;

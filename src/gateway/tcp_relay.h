@@ -99,6 +99,8 @@ class TcpRelay final : public tcp::Owner {
   [[nodiscard]] tcp::Stack& stack() { return *stack_; }
   [[nodiscard]] ConnectBudget& budget() { return budget_; }
   void end(Session& session);
+  // In the log once, however often it happens.
+  void note_once(const std::string& text);
 
  private:
   template <class Call>
@@ -117,6 +119,7 @@ class TcpRelay final : public tcp::Owner {
   std::map<uint64_t, Published> published_;
   uint16_t next_port_ = kFirstEphemeral;
   ConnectBudget budget_;
+  bool noted_ = false;
   std::unordered_map<Session*, std::unique_ptr<Session>> sessions_;
   std::vector<std::unique_ptr<Session>> ended_;
 };

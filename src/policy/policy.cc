@@ -55,7 +55,8 @@ bool out_of_reach_of_names(const IpAddress& address, std::span<const IpAddress> 
 
 // May a name of this rule lead to the address?
 bool name_reaches(const HostPattern& rule, const IpAddress& address,
-                  std::span<const IpAddress> host_addresses) {
+                  std::span<const IpAddress> host_addresses, bool stand_in) {
+  if (stand_in) return true;
   if (rule.is_host_internal()) return true;  // entered by the gateway itself, never from an answer
   if (out_of_reach_of_names(address, host_addresses)) return false;
   return rule.range() ? rule.range()->contains(address) : !is_special_use(address);
@@ -63,12 +64,11 @@ bool name_reaches(const HostPattern& rule, const IpAddress& address,
 
 // Does a literal rule reach the address? A network does not silently include what no name may
 // reach.
-bool literal_reaches(const HostPattern& rule, const IpAddress& address,
-                     std::span<const IpAddress> host_addresses) {
-  if (!rule.matches(address)) return false;
-  if (rule.is_exactly(address)) return true;
-  if (contains(host_addresses, address)) return false;
-  return !is_never_by_name(address) || rule.is_wholly_never_by_name();
+bool literal_reaches(const HostPattern& rule, const Dial& dial) {
+  if (dial.stand_in || !rule.matches(dial.address)) return false;
+  if (rule.is_exactly(dial.address)) return true;
+  if (contains(dial.host_addresses, dial.address)) return false;
+  return !is_never_by_name(dial.address) || rule.is_wholly_never_by_name();
 }
 
 bool matches_any(const HostPattern& rule, std::span<const HostName> names) {
@@ -89,7 +89,8 @@ std::string rebinding_detail(const HostName& name, const IpAddress& address,
                              std::span<const IpAddress> host_addresses) {
   const std::string shown = address.text();
   if (contains(host_addresses, address))
-    return fmt::format("resolves to {}, an address of the host; no name may lead there", shown);
+    return fmt::format(
+        "resolves to {}, an address of the host or of its proxy; no name may lead there", shown);
   if (is_never_by_name(address))
     return fmt::format("resolves to {} (loopback, link-local or multicast); no name may lead there",
                        shown);
@@ -181,7 +182,7 @@ Verdict Policy::may_vouch(const HostName& name, const IpAddress& address,
   const HostPattern* too_short = nullptr;
   for (const HostPattern& rule : allow_) {
     if (!rule.matches(name)) continue;
-    if (name_reaches(rule, address, host_addresses)) return allowed_by(rule);
+    if (name_reaches(rule, address, host_addresses, false)) return allowed_by(rule);
     if (too_short == nullptr) too_short = &rule;
   }
   if (too_short == nullptr) return {};
@@ -205,13 +206,13 @@ Verdict Policy::dial(const Dial& dial) const {
     const auto name = std::find_if(dial.names.begin(), dial.names.end(),
                                    [&](const HostName& n) { return rule.matches(n); });
     if (name == dial.names.end()) continue;
-    if (name_reaches(rule, dial.address, dial.host_addresses)) return allowed_by(rule);
+    if (name_reaches(rule, dial.address, dial.host_addresses, dial.stand_in))
+      return allowed_by(rule);
     refusal = Reason::kRebinding;
     detail = rebinding_detail(*name, dial.address, dial.host_addresses);
   }
   for (const HostPattern& rule : allow_)
-    if (permits(rule, dial.protocol, dial.port) &&
-        literal_reaches(rule, dial.address, dial.host_addresses))
+    if (permits(rule, dial.protocol, dial.port) && literal_reaches(rule, dial))
       return allowed_by(rule);
   return {false, refusal, {}, std::move(detail)};
 }
@@ -228,7 +229,7 @@ Verdict Policy::name(const StreamName& stream, Reason refusal) const {
         fmt::format("{} was not resolved to {} here", stream.name.text(), stream.address.text())};
   for (const HostPattern& rule : allow_)
     if (permits(rule, Protocol::kTcp, stream.port) && rule.matches(stream.name) &&
-        name_reaches(rule, stream.address, {}))
+        name_reaches(rule, stream.address, {}, stream.stand_in))
       return allowed_by(rule);
   return {false, refusal, {}, {}};
 }
@@ -241,9 +242,9 @@ Verdict Policy::literal(Protocol protocol, const IpAddress& address, uint16_t po
 std::optional<std::string> Policy::scoped(Scope scope, const Dial& dial) const {
   for (const HostPattern& rule : allow_) {
     if (rule.scope() != scope || !permits(rule, dial.protocol, dial.port)) continue;
-    const bool by_name =
-        matches_any(rule, dial.names) && name_reaches(rule, dial.address, dial.host_addresses);
-    if (by_name || literal_reaches(rule, dial.address, dial.host_addresses)) return rule.text();
+    const bool by_name = matches_any(rule, dial.names) &&
+                         name_reaches(rule, dial.address, dial.host_addresses, dial.stand_in);
+    if (by_name || literal_reaches(rule, dial)) return rule.text();
   }
   return std::nullopt;
 }

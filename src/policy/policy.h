@@ -65,6 +65,8 @@ struct Dial {
   std::span<const HostName> aliases =
       {};  // other names of the CNAME chains: they can deny, never allow
   std::span<const IpAddress> host_addresses = {};  // of the host itself
+  // The address only stands for its name, which a proxy resolves: no allow rule speaks about it.
+  bool stand_in = false;
 };
 
 struct StreamName {
@@ -72,6 +74,7 @@ struct StreamName {
   uint16_t port = 0;
   IpAddress address = {};                // where the flow goes
   std::span<const HostName> names = {};  // vouched for the address
+  bool stand_in = false;                 // as in Dial
 };
 
 class Policy {

@@ -7,7 +7,7 @@ namespace sandbox::policy {
 
 namespace {
 
-constexpr std::array<std::pair<Reason, std::string_view>, 12> kTexts = {{
+constexpr std::array<std::pair<Reason, std::string_view>, 13> kTexts = {{
     {Reason::kAllowRule, "allow-rule"},
     {Reason::kDenyRule, "deny-rule"},
     {Reason::kNoAllowRule, "no-allow-rule"},
@@ -20,6 +20,7 @@ constexpr std::array<std::pair<Reason, std::string_view>, 12> kTexts = {{
     {Reason::kQuic, "quic"},
     {Reason::kRebinding, "rebinding"},
     {Reason::kFlowLimit, "flow-limit"},
+    {Reason::kUpstreamProxy, "upstream-proxy"},
 }};
 
 }  // namespace

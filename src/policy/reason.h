@@ -20,6 +20,7 @@ enum class Reason {
   kQuic,               // quic                UDP 443
   kRebinding,          // rebinding           a name resolves where names may not lead
   kFlowLimit,          // flow-limit
+  kUpstreamProxy,      // upstream-proxy      the proxy refused it, is down, or cannot carry it
 };
 
 std::string_view text(Reason reason);

@@ -19,6 +19,18 @@ ShareSpec share_from_json(const json& j) {
   return {j.at("host_path"), j.at("guest_path"), j.at("read_only"), j.at("single_file")};
 }
 
+json proxy_to_json(const ProxySpec& proxy) {
+  return {{"host", proxy.host},
+          {"port", proxy.port},
+          {"addresses", proxy.addresses},
+          {"authorization", proxy.authorization},
+          {"no_proxy", proxy.no_proxy}};
+}
+
+ProxySpec proxy_from_json(const json& j) {
+  return {j.at("host"), j.at("port"), j.at("addresses"), j.at("authorization"), j.at("no_proxy")};
+}
+
 }  // namespace
 
 // Paths need not be UTF-8; JSON must be. Such paths are refused by the command line before they
@@ -26,25 +38,28 @@ ShareSpec share_from_json(const json& j) {
 std::string to_json(const SandboxSpec& spec) {
   json shares = json::array();
   for (const ShareSpec& share : spec.shares) shares.push_back(share_to_json(share));
-  const json j = {{"name", spec.name},
-                  {"run_dir", spec.run_dir},
-                  {"image", spec.image},
-                  {"command", spec.command},
-                  {"qemu", {{"binary", spec.qemu.binary}, {"binds", spec.qemu.binds}}},
-                  {"memory_mib", spec.shape.memory_mib},
-                  {"cpus", spec.shape.cpus},
-                  {"kvm", spec.shape.accel == Accel::kKvm},
-                  {"boot_key", spec.boot_key},
-                  {"disk_bytes", spec.disk_bytes},
-                  {"allow", spec.allow},
-                  {"deny", spec.deny},
-                  {"shares", shares},
-                  {"workspace", spec.workspace},
-                  {"profile", static_cast<int>(spec.profile)},
-                  {"ask", spec.ask},
-                  {"publish", spec.publish},
-                  {"mtu", spec.mtu}};
+  json j = {{"name", spec.name},
+            {"run_dir", spec.run_dir},
+            {"image", spec.image},
+            {"command", spec.command},
+            {"qemu", {{"binary", spec.qemu.binary}, {"binds", spec.qemu.binds}}},
+            {"memory_mib", spec.shape.memory_mib},
+            {"cpus", spec.shape.cpus},
+            {"kvm", spec.shape.accel == Accel::kKvm},
+            {"boot_key", spec.boot_key},
+            {"disk_bytes", spec.disk_bytes},
+            {"allow", spec.allow},
+            {"deny", spec.deny},
+            {"shares", shares},
+            {"workspace", spec.workspace},
+            {"profile", static_cast<int>(spec.profile)},
+            {"mtu", spec.mtu}};
+  if (spec.proxy) j["proxy"] = proxy_to_json(*spec.proxy);
   return j.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string to_json(const ProxySpec& proxy) {
+  return proxy_to_json(proxy).dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 Result<SandboxSpec> spec_from_json(std::string_view text) {
@@ -70,6 +85,7 @@ Result<SandboxSpec> spec_from_json(std::string_view text) {
     spec.ask = j.at("ask");
     spec.publish = j.at("publish").get<std::vector<uint16_t>>();
     spec.mtu = j.at("mtu");
+    if (j.contains("proxy")) spec.proxy = proxy_from_json(j.at("proxy"));
     return spec;
   } catch (const json::exception& error) {
     return fail(Code::kInvalid, "the specification of the sandbox: {}", error.what());

@@ -9,6 +9,7 @@
 // when the client closes its end.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,16 @@ struct ShareSpec {
   friend bool operator==(const ShareSpec&, const ShareSpec&) = default;
 };
 
+// The HTTP proxy that this host needs, see gateway/upstream_proxy.h.
+struct ProxySpec {
+  std::string host;  // as the user wrote it
+  uint16_t port = 0;
+  std::vector<std::string> addresses;  // of the host
+  std::string authorization;           // value of Proxy-Authorization; empty: none
+  std::string no_proxy;
+  friend bool operator==(const ProxySpec&, const ProxySpec&) = default;
+};
+
 struct SandboxSpec {
   std::string name;
   std::string run_dir;  // exists, 0700, locked
@@ -56,9 +67,12 @@ struct SandboxSpec {
   std::vector<uint16_t> publish;  // ports of the guest, one for each listening socket
   uint32_t mtu =
       65520;  // of the guest's card: throughput is made of it (docs/decisions/033-mtu.md)
+  std::optional<ProxySpec> proxy;
 };
 
 std::string to_json(const SandboxSpec& spec);
+// The proxy in the form of the gateway's configuration.
+std::string to_json(const ProxySpec& proxy);
 Result<SandboxSpec> spec_from_json(std::string_view text);
 
 }  // namespace sandbox

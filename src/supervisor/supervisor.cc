@@ -150,16 +150,17 @@ Status Supervisor::start_helpers(Fd gateway_wire, Fd files_wire) {
 
   ASSIGN(mac_, random_mac());
   resolvers_ = host_resolvers();
-  const json gateway = {{"wire", "stream"},
-                        {"mtu", spec_.mtu},
-                        {"guest_mac", mac_text(mac_)},
-                        {"gateway_mac", network::kGatewayMac},
-                        {"guest_ip", network::kGuest.text()},
-                        {"gateway_ip", network::kGateway.text()},
-                        {"prefix", network::kPrefix},
-                        {"allow", spec_.allow},
-                        {"deny", spec_.deny},
-                        {"resolvers", resolvers_}};
+  json gateway = {{"wire", "stream"},
+                  {"mtu", spec_.mtu},
+                  {"guest_mac", mac_text(mac_)},
+                  {"gateway_mac", network::kGatewayMac},
+                  {"guest_ip", network::kGuest.text()},
+                  {"gateway_ip", network::kGateway.text()},
+                  {"prefix", network::kPrefix},
+                  {"allow", spec_.allow},
+                  {"deny", spec_.deny},
+                  {"resolvers", resolvers_}};
+  if (spec_.proxy) gateway["upstream_proxy"] = json::parse(to_json(*spec_.proxy));
   ASSIGN(gateway_, Helper::start("sandbox-gateway", gateway.dump(),
                                  {{gateway_wire.get(), 5}, {gateway_records.first.get(), 6}}));
   // It waits in the socket, ahead of the guest's first packet.

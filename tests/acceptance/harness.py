@@ -98,7 +98,9 @@ class Machine:
         return ["ip", "netns", "exec", self.host, "unshare", "-m", "sh", "-c", script, "sh", *map(str, argv)]
 
     def environment(self, extra=None):
-        env = {**os.environ, "SANDBOX_HOME": str(self.home), "NO_COLOR": "1"}
+        # A proxy that this machine needs would be the sandbox's too, and is not in these namespaces.
+        env = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+        env.update(SANDBOX_HOME=str(self.home), NO_COLOR="1")
         env.update(extra or {})
         return env
 

@@ -200,15 +200,15 @@ class Gateway:
 class Lab:
     """Everything, torn down by close()."""
 
-    def __init__(self, allow=(), deny=(), mtu=1500, form="tap", pump=(), resolvers=(RESOLVER,)):
+    def __init__(self, allow=(), deny=(), mtu=1500, form="tap", pump=(), resolvers=(RESOLVER,), **config):
         self.guest, self.host, self.world = Namespace("guest"), Namespace("host"), Namespace("world")
         try:
-            self._build(allow, deny, mtu, form, pump, resolvers)
+            self._build(allow, deny, mtu, form, pump, resolvers, config)
         except BaseException:
             self._close_namespaces()
             raise
 
-    def _build(self, allow, deny, mtu, form, pump, resolvers):
+    def _build(self, allow, deny, mtu, form, pump, resolvers, more):
         self._uplink()
         self.host.sysctl("net.ipv4.ping_group_range", "0 0")
         self.tap = make_tap(self.guest, mtu)
@@ -217,7 +217,7 @@ class Lab:
         if form == "stream":
             wire = self._start_pump(pump)
         config = dict(wire=form, mtu=mtu, guest_mac=GUEST_MAC, gateway_mac=GATEWAY_MAC, guest_ip=GUEST_IP,
-                      gateway_ip=GATEWAY_IP, prefix=29, allow=list(allow), deny=list(deny), resolvers=list(resolvers))
+                      gateway_ip=GATEWAY_IP, prefix=29, allow=list(allow), deny=list(deny), resolvers=list(resolvers), **more)
         self.gateway = Gateway(self.host, wire, config)
         assert self.gateway.hello == {"ready": True}, (self.gateway.hello, self.gateway.log())
         if form == "stream":

@@ -79,6 +79,44 @@ TEST(GatewayConfig, WrongValuesAreErrors) {
   EXPECT_FALSE(parse_config(std::string(100'000, '[')));
 }
 
+json proxy() {
+  return {{"host", "proxy.example.org"},
+          {"port", 3128},
+          {"addresses", {"45.80.0.3", "2001:db8::3"}},
+          {"authorization", "Basic dTpw"},
+          {"no_proxy", "localhost,.example.net"}};
+}
+
+TEST(GatewayConfig, AnUpstreamProxyMayBeThere) {
+  EXPECT_FALSE(parse_config(valid().dump())->proxy);
+  json with = valid();
+  with["upstream_proxy"] = proxy();
+  const auto config = parse_config(with.dump());
+  ASSERT_TRUE(config) << config.error().message;
+  ASSERT_TRUE(config->proxy);
+  EXPECT_EQ(config->proxy->text(), "proxy.example.org:3128");
+  EXPECT_EQ(config->proxy->addresses.size(), 2U);
+  EXPECT_EQ(config->proxy->authorization, "Basic dTpw");
+  EXPECT_TRUE(config->proxy->bypass.matches(*policy::HostName::parse("a.example.net")));
+}
+
+TEST(GatewayConfig, AWrongUpstreamProxyIsAnError) {
+  const Wrong cases[] = {
+      {"host", 1},      {"port", 0},         {"port", 65536},
+      {"addresses", 1}, {"addresses", {""}}, {"authorization", "Basic x\r\nHost: y"},
+      {"no_proxy", 7},  {"surplus", true},
+  };
+  for (const auto& c : cases) {
+    json config = valid();
+    config["upstream_proxy"] = proxy();
+    config["upstream_proxy"][c.key] = c.value;
+    EXPECT_FALSE(parse_config(config.dump())) << c.key << " " << c.value;
+  }
+  json config = valid();
+  config["upstream_proxy"] = "http://proxy:3128";
+  EXPECT_FALSE(parse_config(config.dump()));
+}
+
 TEST(GatewayControl, ReadsItsMessages) {
   EXPECT_TRUE(std::holds_alternative<control::Stats>(*parse_control(R"({"op":"stats"})")));
   const auto resolvers = parse_control(R"({"op":"resolvers","resolvers":["1.1.1.1"]})");
