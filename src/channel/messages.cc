@@ -199,7 +199,7 @@ Result<Hello> decode_hello(ByteView payload) {
 
 Bytes encode(const ResumeRequest& m) {
   CborWriter out;
-  MapWriter map(out, 11);
+  MapWriter map(out, 12);
   map.key().bytes(m.entropy);
   map.key().number(m.wall_ns);
   map.key().number(m.nonce);
@@ -211,12 +211,13 @@ Bytes encode(const ResumeRequest& m) {
   write_list(map.key(), m.links);
   write_optional(map.key(), m.account);
   map.key().number(static_cast<uint64_t>(m.profile));
+  map.key().text(m.host_roots);
   return out.take();
 }
 
 Result<ResumeRequest> decode_resume(ByteView payload) {
   CborReader in(payload);
-  MapReader map(in, 11);
+  MapReader map(in, 12);
   ResumeRequest m;
   read_array(map.key(), m.entropy);
   m.wall_ns = map.key().number(0, INT64_MAX);
@@ -230,6 +231,7 @@ Result<ResumeRequest> decode_resume(ByteView payload) {
   m.account = read_optional(map.key(), read_account);
   m.profile =
       static_cast<Profile>(map.key().number(0, static_cast<uint64_t>(Profile::kPrivileged)));
+  m.host_roots = map.key().c_text();
   if (!in.done()) return malformed("resume");
   return m;
 }

@@ -20,6 +20,9 @@
 
 namespace sandbox::channel {
 
+// Where the guest has the host's certificate authorities, and nothing else, when it is given them.
+inline constexpr const char* kHostRootsPath = "/etc/ssl/host-roots.pem";
+
 enum class Profile : uint8_t {
   kDev =
       0,  // uid 1000, sudo without a password; root inside lacks what reaches beyond the workload
@@ -77,6 +80,8 @@ struct ResumeRequest {
   std::vector<Link> links;
   std::optional<Account> account;
   Profile profile = Profile::kDev;
+  std::string
+      host_roots;  // PEM: certificate authorities to trust besides the image's; may be empty
 };
 
 struct Ready {

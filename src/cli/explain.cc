@@ -195,6 +195,11 @@ Explanation explain(const Record& record) {
               .instead = "where the server speaks first or no TLS is meant: plain/HOST:PORT"};
     case Reason::kEch:
       return {.why = record.text, .instead = "switch encrypted client hello off in the client"};
+    case Reason::kUpstreamProxy:
+      return {.why = record.text,
+              .instead =
+                  "the rules allow it; NO_PROXY names what goes around the proxy, and "
+                  "--upstream-proxy none uses none"};
     case Reason::kAllowRule:
     case Reason::kFlowLimit:
       break;

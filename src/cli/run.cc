@@ -13,6 +13,7 @@
 #include "cli/asker.h"
 #include "cli/commands.h"
 #include "cli/denials.h"
+#include "cli/host_roots.h"
 #include "cli/output.h"
 #include "cli/proxy_args.h"
 #include "cli/relay.h"
@@ -64,6 +65,8 @@ Network
   --upstream-proxy URL   every connection goes through this HTTP proxy: http://[USER:PASS@]HOST:PORT,
                      or none. Default: this shell's https_proxy, http_proxy or all_proxy; NO_PROXY
                      is honoured. A password in a variable is not seen in the process list
+  --trust-host-ca    inside, trust the certificate authorities that this host trusts: its bundle, and
+                     the files that SSL_CERT_FILE and NODE_EXTRA_CA_CERTS of this shell name
 
 Files
   -w, --workspace DIR   share DIR at /workspace instead of the current directory at its own path
@@ -150,6 +153,9 @@ Result<Prepared> prepare(const Home& home, const RunArgs& args, const Shares& sh
   p.spec.shares = shares.list;
   p.spec.workspace = shares.workspace;
   p.spec.profile = args.profile;
+  if (args.trust_host_ca) {
+    ASSIGN(p.spec.host_roots, host_roots(host_bundles(), &environment_variable));
+  }
   return p;
 }
 

@@ -134,6 +134,7 @@ Result<RunArgs> parse_run_args(std::vector<std::string> words) {
   app.add_option("-u,--user", args.user);
   app.add_option("--timeout", args.timeout_text);
   app.add_option("--upstream-proxy", args.upstream_proxy);
+  app.add_flag("--trust-host-ca", args.trust_host_ca);
   app.add_flag("--rebuild", args.rebuild);
   app.add_flag("-t,--tty", args.tty);
   app.add_flag("--no-tty", args.no_tty);
@@ -172,6 +173,10 @@ std::vector<std::string> environment_for(const RunArgs& args, const ImageConfig&
       set(fmt::format("{}={}", name, value));
   };
   if (tty) take("TERM");
+  if (args.trust_host_ca)
+    for (const char* name :
+         {"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CARGO_HTTP_CAINFO"})
+      set(fmt::format("{}={}", name, channel::kHostRootsPath));
   for (const std::string& word : args.env)
     word.find('=') == std::string::npos ? take(word) : set(word);
   return env;

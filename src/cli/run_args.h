@@ -29,6 +29,7 @@ struct RunArgs {
   std::string timeout_text;  // as written, for the message
   std::optional<Duration> timeout;
   std::optional<std::string> upstream_proxy;  // as written; none: what the environment says
+  bool trust_host_ca = false;
   bool rebuild = false;
   bool tty = false;
   bool no_tty = false;
@@ -46,8 +47,8 @@ Result<RunArgs> parse_run_args(std::vector<std::string> words);
 // its ENTRYPOINT.
 Result<std::vector<std::string>> command_for(const RunArgs& args, const ImageConfig& image);
 // The image's variables, how npm and pip try again where the image does not say, then TERM on a
-// terminal, then -e. `-e NAME` takes NAME from `outside`, and
-// is nothing where it is unset.
+// terminal, then with --trust-host-ca those that point programs with a bundle of their own to the
+// host's, then -e. `-e NAME` takes NAME from `outside`, and is nothing where it is unset.
 std::vector<std::string> environment_for(const RunArgs& args, const ImageConfig& image, bool tty,
                                          const char* (*outside)(const char*));
 // An image that sets a working directory means it, unless the user named a workspace. `workspace`

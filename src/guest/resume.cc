@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "guest/accounts.h"
 #include "guest/network.h"
+#include "guest/trust.h"
 
 // fs/ext4/ext4.h of the kernel; not in its exported headers. The argument is a number of file
 // system blocks.
@@ -175,6 +176,7 @@ Result<Resumed> resume(Booted& booted, const ResumeRequest& request) {
     TRY(provide_account(resumed.root, *request.account));
     warn(provide_sudo(resumed.root, *request.account, request.profile));
   }
+  if (!request.host_roots.empty()) warn(trust(resumed.root, request.host_roots));
   TRY(mount_kernel_views(resumed.root));
   // Before the first share, which may cover any of it: what is written until here is the disk's.
   TRY(names.get());

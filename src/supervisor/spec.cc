@@ -53,7 +53,8 @@ std::string to_json(const SandboxSpec& spec) {
             {"shares", shares},
             {"workspace", spec.workspace},
             {"profile", static_cast<int>(spec.profile)},
-            {"mtu", spec.mtu}};
+            {"mtu", spec.mtu},
+            {"host_roots", spec.host_roots}};
   if (spec.proxy) j["proxy"] = proxy_to_json(*spec.proxy);
   return j.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -85,6 +86,7 @@ Result<SandboxSpec> spec_from_json(std::string_view text) {
     spec.ask = j.at("ask");
     spec.publish = j.at("publish").get<std::vector<uint16_t>>();
     spec.mtu = j.at("mtu");
+    spec.host_roots = j.at("host_roots");
     if (j.contains("proxy")) spec.proxy = proxy_from_json(j.at("proxy"));
     return spec;
   } catch (const json::exception& error) {

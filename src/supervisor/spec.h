@@ -68,6 +68,7 @@ struct SandboxSpec {
   uint32_t mtu =
       65520;  // of the guest's card: throughput is made of it (docs/decisions/033-mtu.md)
   std::optional<ProxySpec> proxy;
+  std::string host_roots;  // PEM, for the guest to trust; may be empty
 };
 
 std::string to_json(const SandboxSpec& spec);

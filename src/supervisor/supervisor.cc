@@ -221,6 +221,7 @@ Status Supervisor::send_orders() {
     orders.links.push_back({"/workspace", spec_.workspace});
   orders.account = channel::Account{};
   orders.profile = spec_.profile;
+  orders.host_roots = spec_.host_roots;
   orders.wall_ns = static_cast<uint64_t>(wall_now_ns());
   guest_->resume(orders);
   return {};

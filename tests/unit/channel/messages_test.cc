@@ -20,6 +20,7 @@ ResumeRequest sample_resume() {
   m.links = {{"/workspace", "/home/u/p"}};
   m.account = Account{};
   m.profile = Profile::kHardened;
+  m.host_roots = "-----BEGIN CERTIFICATE-----\n";
   return m;
 }
 

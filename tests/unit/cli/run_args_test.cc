@@ -122,6 +122,18 @@ TEST(EnvironmentFor, NpmAndPipTryAgainAtOnceUnlessTheImageOrTheUserSaysHow) {
                    "PIP_RETRIES=9"}));
 }
 
+TEST(EnvironmentFor, TheHostsAuthoritiesAreNamedToWhoBringsABundleAndMineStillWin) {
+  ImageConfig image;
+  image.env = {"SSL_CERT_FILE=/image.pem"};
+  RunArgs args;
+  args.trust_host_ca = true;
+  args.env = {"CARGO_HTTP_CAINFO=/mine.pem"};
+  const std::string path = channel::kHostRootsPath;
+  EXPECT_EQ(environment_for(args, image, false, outside),
+            (Words{"SSL_CERT_FILE=" + path, "NODE_EXTRA_CA_CERTS=" + path,
+                   "REQUESTS_CA_BUNDLE=" + path, "CARGO_HTTP_CAINFO=/mine.pem"}));
+}
+
 TEST(DirectoryFor, TheImagesOwnUnlessAWorkspaceWasNamed) {
   ImageConfig with;
   with.workdir = "/app";

@@ -20,6 +20,7 @@ SandboxSpec example() {
   spec.shares = {{"/home/u/p", "/home/u/p", false, false}, {"/etc/hosts", "/h", true, true}};
   spec.workspace = "/home/u/p";
   spec.profile = channel::Profile::kHardened;
+  spec.host_roots = "-----BEGIN CERTIFICATE-----\n";
   spec.proxy = ProxySpec{"proxy.test", 3128, {"45.80.0.3"}, "Basic eDp5", ".test"};
   return spec;
 }
@@ -31,6 +32,7 @@ TEST(SandboxSpec, SurvivesTheWayToTheSupervisor) {
   EXPECT_EQ(to_json(*back), to_json(spec));
   EXPECT_EQ(back->shares, spec.shares);
   EXPECT_EQ(back->proxy, spec.proxy);
+  EXPECT_EQ(back->host_roots, spec.host_roots);
   EXPECT_EQ(back->command, spec.command);
   EXPECT_EQ(back->disk_bytes, spec.disk_bytes);
   EXPECT_EQ(back->profile, channel::Profile::kHardened);
