@@ -53,6 +53,8 @@ std::string to_json(const SandboxSpec& spec) {
             {"shares", shares},
             {"workspace", spec.workspace},
             {"profile", static_cast<int>(spec.profile)},
+            {"ask", spec.ask},
+            {"publish", spec.publish},
             {"mtu", spec.mtu},
             {"host_roots", spec.host_roots}};
   if (spec.proxy) j["proxy"] = proxy_to_json(*spec.proxy);

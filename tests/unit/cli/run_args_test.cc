@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string_view>
 
 namespace sandbox::cli {
@@ -126,12 +127,21 @@ TEST(EnvironmentFor, TheHostsAuthoritiesAreNamedToWhoBringsABundleAndMineStillWi
   ImageConfig image;
   image.env = {"SSL_CERT_FILE=/image.pem"};
   RunArgs args;
-  args.trust_host_ca = true;
   args.env = {"CARGO_HTTP_CAINFO=/mine.pem"};
+  const Words without = environment_for(args, image, false, outside);
+  args.trust_host_ca = true;
+  const Words with = environment_for(args, image, false, outside);
   const std::string path = channel::kHostRootsPath;
-  EXPECT_EQ(environment_for(args, image, false, outside),
-            (Words{"SSL_CERT_FILE=" + path, "NODE_EXTRA_CA_CERTS=" + path,
-                   "REQUESTS_CA_BUNDLE=" + path, "CARGO_HTTP_CAINFO=/mine.pem"}));
+  const auto has = [](const Words& words, const std::string& word) {
+    return std::ranges::count(words, word);
+  };
+  for (const char* name : {"SSL_CERT_FILE=", "NODE_EXTRA_CA_CERTS=", "REQUESTS_CA_BUNDLE="}) {
+    EXPECT_EQ(has(with, name + path), 1) << name;
+    EXPECT_EQ(has(without, name + path), 0) << name;
+  }
+  EXPECT_EQ(has(with, "SSL_CERT_FILE=/image.pem"), 0);
+  EXPECT_EQ(has(with, "CARGO_HTTP_CAINFO=/mine.pem"), 1);
+  EXPECT_EQ(has(with, "CARGO_HTTP_CAINFO=" + path), 0);
 }
 
 TEST(DirectoryFor, TheImagesOwnUnlessAWorkspaceWasNamed) {
