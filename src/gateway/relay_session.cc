@@ -392,7 +392,7 @@ void RelaySession::feed_gate() {
 }
 
 // False when the flow was refused.
-bool RelaySession::take(StreamGate::Step step) {
+bool RelaySession::take(const StreamGate::Step& step) {
   for (const Decision& decision : step.decisions) {
     // A stream that shows no name is allowed by what the dial decided, which is on record.
     if (decision.allow && decision.shown_by == ShownBy::kNothing) continue;

@@ -77,7 +77,7 @@ class RelaySession final : public Session {
   void host_ended(int error);
   void push();
   void feed_gate();
-  bool take(StreamGate::Step step);
+  bool take(const StreamGate::Step& step);
   void watch_gate_server(const tcp::WriteSpans& room, size_t count);
   void patience();
   void refuse(const Bytes& farewell);

@@ -38,6 +38,7 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <ranges>
 #include <thread>
 
 #include "base/bytes.h"
@@ -354,7 +355,7 @@ void FileRelay::Impl::unmount(Mount& mount) {
 void FileRelay::Impl::stop() {
   if (stopped_) return;
   stopped_ = true;
-  for (auto mount = mounts_.rbegin(); mount != mounts_.rend(); ++mount) unmount(*mount);
+  for (Mount& mount : std::ranges::reverse_view(mounts_)) unmount(mount);
   const uint64_t one = 1;
   (void)!::write(stop_.get(), &one, sizeof one);
   {

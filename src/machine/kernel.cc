@@ -54,7 +54,8 @@ Result<Kernel> read_record(const std::string& folder) {
       const std::string file = entry.at("file");
       if (file.find('/') != std::string::npos)
         return fail(Code::kInvalid, "{}/record.json names a module outside its folder", folder);
-      kernel.modules.push_back({file, folder + "/modules/" + file, entry.at("sha256")});
+      kernel.modules.push_back(
+          {file, fmt::format("{}/modules/{}", folder, file), entry.at("sha256")});
     }
     return kernel;
   } catch (const Json::exception& e) {

@@ -59,9 +59,9 @@ Result<Verdict> Policy::check(std::string_view subject) const {
 
 Verdict Policy::check_at(const HostName& name, const IpAddress& address, Protocol protocol,
                          std::optional<uint16_t> port, bool any) const {
-  const Verdict lookup = query(name);
+  Verdict lookup = query(name);
   if (!lookup.allow) return lookup;
-  const Verdict vouched = may_vouch(name, address, {});
+  Verdict vouched = may_vouch(name, address, {});
   if (any || !vouched.allow) return vouched;
   return dial({protocol, address, port.value_or(0), {&name, 1}, {}, {}});
 }

@@ -158,6 +158,7 @@ class PatternParser {
       return reject_byte(slash, "there is no scope 'tcp/'",
                          fmt::format("TCP needs no scope: write {}", text_.substr(slash + 1)));
     std::vector<std::string_view> known;
+    known.reserve(std::size(kScopes));
     for (const auto& scope : kScopes) known.push_back(scope.text);
     std::string hint = "the scopes are udp/, icmp/, plain/ and proxy/";
     if (const auto near = suggest(word, known)) hint = fmt::format("did you mean {}/?", *near);

@@ -84,7 +84,7 @@ Status GuestLink::start() {
                              : Error{Code::kProtocol, "the guest closed its channel"});
                    }));
   return client_.watch([this](const Frame& frame) { return from_client(frame); },
-                       [this](std::optional<Error>) { client_ended(); });
+                       [this](const std::optional<Error>&) { client_ended(); });
 }
 
 void GuestLink::resume(const channel::ResumeRequest& request) {
