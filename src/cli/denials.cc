@@ -34,6 +34,9 @@ std::string explanation_of(const audit::Record& record) {
 
 std::string target_of(const audit::Record& record) {
   std::string where = record.destination();
+  // Behind a proxy the address only stands for its name.
+  if (record.reason == policy::text(policy::Reason::kUpstreamProxy) && !record.names.empty())
+    where = record.names.front();
   if (record.proto == "dns" || record.proto == "icmp" || record.port == 0) return where;
   return fmt::format("{} {}:{}", record.proto, where, record.port);
 }

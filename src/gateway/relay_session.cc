@@ -114,7 +114,9 @@ void RelaySession::judged(DialDecision decision) {
 
 void RelaySession::connect(const DialDecision& decision) {
   phase_ = Phase::kConnecting;
-  connect_timeout_ = decision.has_alternatives ? kShortConnectTimeout : kConnectTimeout;
+  // A proxy is near, or it is down.
+  const bool short_wait = decision.has_alternatives || decision.through_proxy;
+  connect_timeout_ = short_wait ? kShortConnectTimeout : kConnectTimeout;
   const tcp::Tuple& tuple = flow_->tuple();
   through_proxy_ = decision.through_proxy;
   // Behind a proxy each destination has its share of the budget, not all together that of the

@@ -33,7 +33,7 @@ namespace sandbox::gateway {
 class RelaySession final : public Session {
  public:
   static constexpr Duration kConnectTimeout = std::chrono::seconds(30);
-  // When the client has another address of the same name to try.
+  // When the client has another address of the same name to try, and to the upstream proxy.
   static constexpr Duration kShortConnectTimeout = std::chrono::seconds(8);
   static constexpr Duration kFarewellTimeout = std::chrono::seconds(5);
 

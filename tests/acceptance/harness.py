@@ -256,10 +256,10 @@ class Wire:
         connections of earlier cases may still be closing."""
         while True:
             try:
-                packet, (_, kind, direction, *_) = self.socket.recvfrom(65536)
+                packet, (device, kind, direction, *_) = self.socket.recvfrom(65536)
             except BlockingIOError:
                 return self.begun if begun else self.packets
-            if direction == socket.PACKET_OUTGOING or kind != 0x0800:
+            if direction == socket.PACKET_OUTGOING or kind != 0x0800 or device == "lo":  # lo: the servers among themselves
                 continue
             port = int.from_bytes(packet[22:24], "big") if packet[9] in (6, 17) else 0
             self.packets.append((packet[9], socket.inet_ntoa(packet[16:20]), port))

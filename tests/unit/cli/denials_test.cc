@@ -55,6 +55,17 @@ TEST(Denials, KeepsTheExplanationThatARebindingCarries) {
             "db.corp.example@10.0.0.1)");
 }
 
+TEST(Denials, BehindAProxyTheNameIsShownAndNotTheAddressThatStandsForIt) {
+  Denials denials;
+  auto record = denial("tcp", "upstream-proxy", {"www.example.org"}, 443);
+  record.text = "the upstream proxy proxy.test:3128 answered 403 Forbidden";
+  denials.add(record);
+  EXPECT_EQ(denials.summary(),
+            "denied: tcp www.example.org:443 (upstream-proxy: the upstream proxy proxy.test:3128 "
+            "answered 403 Forbidden)");
+  EXPECT_EQ(denials.flag(), "");
+}
+
 TEST(Denials, CountsWhatIsNotShown) {
   Denials denials;
   for (const char* name : {"a.test", "b.test", "c.test", "d.test", "e.test"})
