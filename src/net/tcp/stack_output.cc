@@ -88,10 +88,12 @@ bool Stack::send_syn(Flow& flow) {
 }
 
 // The number is where the guest expects us next, so that it is believed; before our SYN-ACK that is
-// 0 with an ACK of its SYN.
+// 0 with an ACK of its SYN. A guest that has shrunk its window has not taken what lies beyond it.
 bool Stack::send_reset(Flow& flow) {
+  const Seq edge = flow.snd_una_ + flow.snd_wnd_;
+  const bool shrunk = flow.snd_una_ != flow.iss_ && edge < flow.snd_max_;
   SegmentSpec spec;
-  spec.seq = flow.snd_max_;
+  spec.seq = shrunk ? edge : flow.snd_max_;
   spec.ack = flow.rcv_nxt_;
   spec.flags = flag::kRst | flag::kAck;
   if (!send_packet(flow.tuple_, spec)) return false;

@@ -52,6 +52,22 @@ const Case kReset[] = {
 ? flows 0
 ? deadline none
 )"},
+    {"a RST after the window shrank has a number the guest believes", R"(
+! write 2920
+< A seq=1 ack=1 len=1460
+< PA seq=1461 ack=1 len=1460
+> A seq=1 ack=1 win=10
+! abort
+< RA seq=1281 ack=1
+)"},
+    {"a RST after a FIN counts the FIN", R"(
+! write 10
+< PA seq=1 ack=1 len=10
+! close
+< FA seq=11 ack=1
+! abort
+< RA seq=12 ack=1
+)"},
     {"a host reset is passed on after the bytes before it", R"(
 ! write 100
 < PA seq=1 ack=1 len=100
