@@ -7,11 +7,12 @@ PYTHON := /usr/bin/python3
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 600
 SOAK_SECONDS ?= 1800
+SCRIPTS ?= 1000000
 PYTEST := $(PYTHON) -B -m pytest -p no:cacheprovider
 
 PROGRAMS := sandbox sandbox-supervisor sandbox-gateway sandbox-recorder sandbox-files sandbox-launcher sandbox-sentry
 
-.PHONY: help setup build all demo test unit integration acceptance acceptance-list long soak clients bench lint format fuzz asan install clean
+.PHONY: help setup build all demo test unit integration acceptance acceptance-list long soak clients bench lint format fuzz differential asan install clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -64,8 +65,11 @@ lint: all ## clang-format and clang-tidy, no changes made
 format: ## clang-format in place
 	@git ls-files 'src/*.h' 'src/*.cc' 'tests/*.h' 'tests/*.cc' 'bench/*.cc' | xargs clang-format -i
 
-fuzz: setup ## each fuzz target for FUZZ_SECONDS (600)
+fuzz: setup differential ## make differential, then each fuzz target for FUZZ_SECONDS (600)
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) tools/fuzz
+
+differential: all ## SCRIPTS (1000000) random segment scripts to our TCP and the kernel's; SEED repeats a run
+	@$(BUILD)/bin/tcp_differential --scripts $(SCRIPTS) $(if $(SEED),--seed $(SEED)) || [ $$? -eq 77 ]
 
 asan: setup ## unit and TAP tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake --preset asan >/dev/null
