@@ -3,7 +3,7 @@
 // and often nobody else can; but programs want an address to connect to. So each name gets one of
 // 198.19.0.0/16 (RFC 2544: no destination of anybody's), vouched in the ledger for that name alone,
 // and a connection to it becomes a CONNECT with the name. See
-// docs/decisions/045-upstream-proxy.md.
+// docs/decisions/048-upstream-proxy.md.
 //
 // A name keeps its address for as long as the ledger remembers the pair. Addresses are given out in
 // turn, so that one which was forgotten stands for another name only after all others of the pool.
