@@ -29,8 +29,15 @@ class Proxy:
         script = f"mount --make-rprivate / && mount --bind {machine.dir}/resolv.conf /etc/resolv.conf && exec tinyproxy -d -c {folder}/conf"
         self.process = subprocess.Popen(["ip", "netns", "exec", machine.world, "unshare", "-m", "sh", "-c", script],
                                         stdout=subprocess.DEVNULL)
+        try:
+            self.wait()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def wait(self):
         end = time.monotonic() + 30
-        while machine.in_host(["bash", "-c", f"exec 3<>/dev/tcp/{PROXY}/{PORT}"], capture_output=True).returncode:
+        while self.machine.in_host(["bash", "-c", f"exec 3<>/dev/tcp/{PROXY}/{PORT}"], capture_output=True).returncode:
             assert time.monotonic() < end and self.process.poll() is None
             time.sleep(0.05)
 

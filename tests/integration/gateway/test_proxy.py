@@ -38,6 +38,13 @@ class Proxy:
                                                 f'LogFile "{self.log_file}"', "LogLevel Connect", *lines, ""]))
         script = f"mount --bind {folder}/resolv.conf /etc/resolv.conf && exec tinyproxy -d -c {folder}/conf"
         self.process = subprocess.Popen(net.world.argv("unshare", "-m", "sh", "-c", script), stdout=subprocess.DEVNULL)
+        try:
+            self.wait(net)
+        except BaseException:
+            self.close()
+            raise
+
+    def wait(self, net):
         end = time.monotonic() + 20
         while True:
             with net.world.socket(socket.AF_INET, socket.SOCK_STREAM) as s, contextlib.suppress(OSError):
