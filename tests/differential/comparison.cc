@@ -146,13 +146,13 @@ constexpr Accepted kAccepted[] = {
      "the kernel is silent.",
      kSpoken, After::kGoesOn, brings_bytes_after_fin},
     {"bytes after the guest's FIN never reset",
-     "As above. The kernel resets when they begin before the FIN, or takes a second FIN that "
+     "As above. The kernel resets when they begin before the FIN, or takes another FIN that "
      "follows them.",
      kAll, After::kEnds,
      [](const Moment& m) {
        const bool resets = !m.theirs().resets.empty() || m.theirs().stage == Stage::kNone;
-       const bool second_fin = m.theirs().acknowledged == m.ours().acknowledged + 1;
-       return brings_bytes_after_fin(m) && (resets || second_fin);
+       const bool more_fins = m.theirs().acknowledged > m.ours().acknowledged;
+       return brings_bytes_after_fin(m) && (resets || more_fins);
      }},
     {"a FIN before its turn that later bytes contradict",
      "This stack has dropped it and takes the bytes; the kernel has kept it and where it stands "
@@ -182,6 +182,12 @@ constexpr Accepted kAccepted[] = {
      "One of something never sent draws an ACK as in any other state. The kernel no longer looks "
      "at it then.",
      kSpoken, After::kGoesOn, [](const Moment& m) { return m.before.state == State::kTimeWait; }},
+    {"which of two closes came first",
+     "The program's close waits behind bytes that have no room in the ring, and the guest's FIN "
+     "was "
+     "first. The kernel had room and has been first itself, so it is the one in TIME-WAIT.",
+     kResets | kSpoken | kSynAcks, After::kEnds,
+     [](const Moment& m) { return m.before.late_close; }},
     {"a refusal acknowledges the SYN alone",
      "The payload on a SYN is not taken, so a RST after the decision does not acknowledge it. A "
      "guest believes both.",

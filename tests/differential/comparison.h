@@ -36,6 +36,7 @@ struct History {
   bool filled = false;           // the guest has filled the window
   bool recovering = false;       // one of the two has sent something again
   bool apart = false;            // the two have sent different amounts at some time
+  bool late_close = false;       // it has ended, and the program's close had waited for room
   int challenges = 0;            // segments that may draw a challenge ACK
   uint8_t scale = 0;             // of the guest's windows
   uint32_t window = 0, smallest_window = UINT32_MAX;  // the guest's, in bytes

@@ -282,8 +282,7 @@ void Run::judge(size_t i, Connection& connection, Tally& tally) {
     record.note += fmt::format(" [{}]", each.name);
     connection.over = connection.over || each.after != After::kGoesOn;
   }
-  const bool right = stack.answer().intact && kernel.answer().intact &&
-                     stack.answer().delivered_right && kernel.answer().delivered_right;
+  const bool right = stack.answer().intact && stack.answer().delivered_right;
   if (!right) record.note += " wrong bytes";
   if (fields != 0 || !right) {
     record.note += fmt::format(" UNEXPLAINED {}", fields_text(fields));
@@ -293,6 +292,7 @@ void Run::judge(size_t i, Connection& connection, Tally& tally) {
     record.note += fmt::format(" ({})", fields_text(all));
   }
   history.learn(record.step.kind, record.segments[kStack], stack_.state(i), stack, kernel);
+  history.late_close = stack_.closed_late(i);
 }
 
 // --- as text ---

@@ -130,6 +130,13 @@ State StackSubject::state(size_t connection) const {
   return host.flow->state();
 }
 
+// An ended flow may stay for the bytes its program has not read.
+bool StackSubject::closed_late(size_t connection) const {
+  const Host& host = hosts_[connection];
+  const bool ended = host.flow != nullptr && host.flow->state() == State::kClosed;
+  return host.late || (host.closed_first && ended);
+}
+
 // --- the server ---
 
 StackSubject::Host& StackSubject::host_of(const Flow& flow) {
@@ -167,10 +174,11 @@ void StackSubject::on_writable(Flow& flow) {
   write_some(host_of(flow));
 }
 
-void StackSubject::on_closed(Flow& flow, Close) {
+void StackSubject::on_closed(Flow& flow, Close how) {
   Host& host = host_of(flow);
   if (host.flow != &flow) return;
   host.waits = flow.state() == State::kTimeWait;
+  host.late = host.closed_first && !host.waits && how == Close::kFinished;
   host.flow = nullptr;
 }
 

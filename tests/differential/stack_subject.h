@@ -27,12 +27,14 @@ class StackSubject : public Subject, private Owner, private PacketSink {
   [[nodiscard]] bool gone(size_t connection) const;
   [[nodiscard]] bool closed_by_host(size_t connection) const;
   [[nodiscard]] State state(size_t connection) const;
+  [[nodiscard]] bool closed_late(size_t connection) const;
 
  private:
   // The server's end of one connection.
   struct Host {
     Flow* flow = nullptr;
     bool waits = false;  // it has ended in TIME-WAIT
+    bool late = false;   // it has ended, and the close came to the stack after the guest's
     Server server = Server::kReads;
     uint32_t connection = 0;
     bool established = false;
