@@ -90,7 +90,7 @@ def test_a_bad_wire_costs_time_and_no_bytes(pump, transfers):
                 job.result()
         stats = net.gateway.wait_stats(lambda s: s["tcp_sessions"] == 0, seconds=40)
         assert stats["tcp"]["bad_checksum"] == 0
-        if pump[0] == "--loss":
+        if pump[:2] == ["--loss", 1]:  # with less, all that was lost may have been the guest's
             assert stats["tcp"]["retransmitted"] > 0, "the pump did lose something"
 
 
