@@ -24,7 +24,7 @@ import time
 BIN = pathlib.Path(os.environ["SANDBOX_BIN"])
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "integration" / "gateway"))
 import machine_network  # noqa: E402
-from netlab import GATEWAY_IP, Namespace, lab  # noqa: E402
+from netlab import GATEWAY_IP, TAP_QUEUE, Namespace, lab  # noqa: E402
 from report import Row, aside, at_most, beside, interleave, unmeasured  # noqa: E402
 
 SERVER = "45.80.0.10"
@@ -53,6 +53,7 @@ class Peer:
                 self.close()
                 raise NoPeer(f"{command('')[0]} does not work here")
             time.sleep(0.05)
+        self.guest.ip("link", "set", "tap0", "txqueuelen", str(TAP_QUEUE))  # as long as ours
 
     def close(self):
         self.process.kill()
