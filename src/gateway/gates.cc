@@ -265,8 +265,8 @@ DialDecision Gates::dial_by(const policy::Policy& rules, Protocol protocol,
 
 // Names in the ledger that were looked up are those that NO_PROXY names; where they lead is open.
 bool Gates::goes_through_proxy(const IpAddress& address, std::span<const HostName> names) const {
-  if (!config_.proxy || config_.proxy->bypass.matches(address)) return false;
-  return is_stand_in(address) || names.empty();
+  if (is_stand_in(address)) return true;  // it leads nowhere, whatever networks NO_PROXY names
+  return config_.proxy && names.empty() && !config_.proxy->bypass.matches(address);
 }
 
 void Gates::route_through_proxy(const policy::Dial& dial, Verdict& verdict,

@@ -125,6 +125,13 @@ TEST(UpstreamProxyGates, AnAddressGoesThroughTheProxyUnlessNoProxyNamesIt) {
   EXPECT_FALSE(named.through_proxy);
 }
 
+TEST(UpstreamProxyGates, AStandInGoesThroughTheProxyWhateverNetworksNoProxyNames) {
+  Gates all = gates({"a.example.org"}, {}, "198.18.0.0/15");
+  const Ipv4 a = *all.stand_in(host("a.example.org"), kNow);
+  EXPECT_EQ(asked_of_proxy(dial(all, a, 443)), "a.example.org:443");
+  EXPECT_EQ(dial(all, a, 0, Protocol::kIcmp).decision.reason, Reason::kUpstreamProxy);
+}
+
 TEST(UpstreamProxyGates, HostInternalIsTheHostsOwn) {
   Gates all = gates({"host.internal:8080"});
   EXPECT_EQ(action(all, "host.internal"), NameAction::kHostInternal);
