@@ -390,7 +390,9 @@ Decision Gates::hello(Flow& flow, const tls::Hello& hello, Instant now) {
   }
   Decision decision = stream_decision(flow, verdict, ShownBy::kServerName, shown, now);
   if (verdict.reason == Reason::kEch) decision.hint.clear();
-  if (verdict.allow) flow.shown = std::move(shown);
+  if (!verdict.allow) return decision;
+  flow.shown = std::move(shown);
+  flow.shown_to_proxy = flow.tunnel.has_value();
   return decision;
 }
 
@@ -436,7 +438,9 @@ Decision Gates::request(Flow& flow, const http::Request& request, Instant now) {
   if (verdict.allow && request.form == http::Form::kAuthority) flow.tunnel = request.host;
   Decision decision = stream_decision(flow, verdict, ShownBy::kHostHeader, asked, now);
   if (request.form == http::Form::kAuthority && !flow.proxy) decision.hint.clear();
-  if (verdict.allow && asked) flow.shown = std::move(asked);
+  if (!verdict.allow || !asked) return decision;
+  flow.shown = std::move(asked);
+  flow.shown_to_proxy = is_proxied(flow, request);
   return decision;
 }
 
@@ -461,8 +465,9 @@ Decision Gates::rejudge(Flow& flow, Instant now) {
   const Verdict tunnel = flow.tunnel ? judge_proxied(rules, *flow.tunnel) : Verdict{.allow = true};
   if (!tunnel.allow) return stream_decision(flow, tunnel, ShownBy::kNothing, flow.tunnel, now);
   if (!flow.shown) return again.decision;
-  const Verdict verdict = flow.proxy ? judge_proxied(rules, *flow.shown)
-                                     : judge_direct(flow, *flow.shown, Reason::kSniDenied, now);
+  const Verdict verdict = flow.shown_to_proxy
+                              ? judge_proxied(rules, *flow.shown)
+                              : judge_direct(flow, *flow.shown, Reason::kSniDenied, now);
   return stream_decision(flow, verdict, ShownBy::kNothing, flow.shown, now);
 }
 

@@ -100,6 +100,7 @@ struct Flow {
   bool proxy = false;                     // a proxy/ rule: absolute-form and CONNECT are expected
   std::optional<http::Authority> tunnel;  // target of the CONNECT last allowed
   std::optional<http::Authority> shown;   // what the stream last showed and was allowed for
+  bool shown_to_proxy = false;  // it is where the proxy takes it, not where it was dialled
   Ledger::Hold hold;
   // Allowed by a grant: that rule, and the policy with it, which is the one this flow is held to.
   std::optional<policy::HostPattern> grant;

@@ -266,6 +266,15 @@ TEST(Gates, take_host_internal_for_the_proxy_a_rule_says_it_is) {
   EXPECT_FALSE(none.request(plain.flow, request(connect), kNow).allow);
 }
 
+TEST(Gates, judge_what_a_proxy_was_asked_for_itself_as_before_when_the_policy_changes) {
+  Gates some = gates({"proxy/host.internal:3128"});
+  auto dialled = some.dial(Protocol::kTcp, ip("192.0.0.1"), 3128, kNow);
+  ASSERT_TRUE(some.request(dialled.flow, request(get("host.internal")), kNow).allow);
+  EXPECT_TRUE(some.rejudge(dialled.flow, kNow).allow);
+  some.replace_policy(policy::Policy());
+  EXPECT_FALSE(some.rejudge(dialled.flow, kNow).allow);
+}
+
 TEST(Gates, hold_a_flow_to_the_name_it_showed_when_the_policy_changes) {
   Gates some = gates({"*.example.org"});
   resolve(some, "a.example.org", {"93.184.215.14"});
