@@ -65,16 +65,23 @@ AddressMessages parse_address_messages(ByteView bytes, std::vector<IpAddress>& o
 }
 
 Result<std::unique_ptr<HostAddresses>> HostAddresses::create() {
-  std::unique_ptr<HostAddresses> out(new HostAddresses());
-  out->socket_ = Fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
-  if (!out->socket_) return fail_errno(errno, "netlink socket");
+  Fd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+  if (!socket) return fail_errno(errno, "netlink socket");
   sockaddr_nl local{};
   local.nl_family = AF_NETLINK;
   local.nl_groups = RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
-  if (::bind(out->socket_.get(), reinterpret_cast<const sockaddr*>(&local), sizeof local) < 0)
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&local), sizeof local) < 0)
     return fail_errno(errno, "netlink bind");
-  TRY(out->request());
-  TRY(out->read_dump());
+  return read_from(std::move(socket));
+}
+
+Result<std::unique_ptr<HostAddresses>> HostAddresses::read_from(Fd socket) {
+  std::unique_ptr<HostAddresses> out(new HostAddresses());
+  out->socket_ = std::move(socket);
+  do {
+    TRY(out->request());
+    TRY(out->read_dump());
+  } while (out->stale_);
   TRY(set_nonblocking(out->socket_.get(), true));
   return out;
 }

@@ -29,6 +29,8 @@ class HostAddresses {
 
   // Opens, subscribes and reads the present addresses.
   static Result<std::unique_ptr<HostAddresses>> create();
+  // The second half of that, from a socket which speaks as a subscribed one does.
+  static Result<std::unique_ptr<HostAddresses>> read_from(Fd socket);
   [[nodiscard]] const std::vector<IpAddress>& all() const { return addresses_; }
   // From now on `changed` is called with all addresses after each change.
   Status follow(EventLoop& loop, Changed changed);

@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "base/socket.h"
 #include "gateway/host_addresses.h"
 #include "gateway/host_socket.h"
 
@@ -78,6 +80,20 @@ TEST(HostAddresses, AnErrorIsNotTheEndOfADumpThatWasWhole) {
     std::vector<IpAddress> out;
     EXPECT_EQ(parse_address_messages(bytes, out).end, end);
   }
+}
+
+// A dump that a change overtook may lack what changed.
+TEST(HostAddresses, AChangeDuringTheFirstDumpIsFollowedByAnother) {
+  auto [ours, kernel] = *socket_pair(SocketKind::kSeqPacket);
+  const Bytes done = address_message(NLMSG_DONE, NLM_F_MULTI, 0, {0, 0, 0, 0});
+  for (const Bytes& message :
+       {address_message(RTM_NEWADDR, NLM_F_MULTI, IFA_LOCAL, {10, 1, 2, 3}),
+        address_message(RTM_NEWADDR, 0, IFA_LOCAL, {10, 1, 2, 4}), done,
+        address_message(RTM_NEWADDR, NLM_F_MULTI, IFA_LOCAL, {10, 1, 2, 4}), done})
+    ASSERT_GT(::send(kernel.get(), message.data(), message.size(), 0), 0);
+  const auto addresses = HostAddresses::read_from(std::move(ours));
+  ASSERT_TRUE(addresses);
+  EXPECT_EQ((*addresses)->all(), std::vector<IpAddress>{ip("10.1.2.4")});
 }
 
 TEST(HostAddresses, EveryTruncationIsSurvived) {
