@@ -34,8 +34,8 @@ std::string where(const HostPattern& rule) {
   if (rule.is_host_internal()) return "this host's own loopback";
   if (const auto address = rule.exact_address()) return address->text();
   if (const Cidr* network = rule.network())
-    return fmt::format("{}, but not loopback, link-local or addresses of this host in it",
-                       network->text());
+    return fmt::format("{}, but not {}addresses of this host in it", network->text(),
+                       rule.is_wholly_never_by_name() ? "" : "loopback, link-local or ");
   const HostName* zone = rule.zone_apex();
   const std::string names = zone != nullptr
                                 ? fmt::format("{} and every name below it", zone->text())

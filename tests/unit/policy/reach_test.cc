@@ -25,6 +25,7 @@ TEST(Reach, SaysHowMuchARuleAllows) {
        "10.0.0.1"},
       {"10.0.0.0/8:22",
        "TCP port 22 of 10.0.0.0/8, but not loopback, link-local or addresses of this host in it"},
+      {"169.254.0.0/16:80", "TCP port 80 of 169.254.0.0/16, but not addresses of this host in it"},
       {"host.internal:8080", "TCP port 8080 of this host's own loopback"},
   };
   for (const auto& [rule, reach] : cases) {
