@@ -1,5 +1,6 @@
 #include "gateway/config.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/json_object.h"

@@ -164,8 +164,9 @@ class Gates {
   Decision rejudge(Flow& flow, Instant now);
 
   // Ask: the allow rule for want of which a lookup or a TCP dial is refused now; nullopt where it
-  // is allowed, refused for another reason, or would still be refused with that rule. Never one
-  // that leads to the host, to loopback or link-local: such a rule is written by hand.
+  // is allowed, refused for another reason, or would still be refused with that rule. Never an
+  // address of the host, loopback or link-local, and host.internal only for one more port where a
+  // rule names it already: such a rule is written by hand.
   [[nodiscard]] std::optional<policy::HostPattern> missing_rule(const policy::HostName& name) const;
   [[nodiscard]] std::optional<policy::HostPattern> missing_rule(const IpAddress& address,
                                                                 uint16_t port, Instant now);

@@ -354,7 +354,6 @@ void RelaySession::push() {
 
 void RelaySession::on_guest_fin() {
   if (phase_ != Phase::kRelaying) return;
-  guest_finished_ = true;
   ::shutdown(socket_.get(), SHUT_WR);
   update_interest();
 }

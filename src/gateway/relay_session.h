@@ -113,13 +113,12 @@ class RelaySession final : public Session {
   bool was_allowed_ = false;           // by gate 2
   bool watched_ = false;               // the loop knows the socket
   bool in_budget_ = false;
-  bool asked_ = false;        // a person was asked, or would have been
+  bool asked_ = false;        // it waited for a person's answer
   bool gate_open_ = false;    // gate 4 wants to see no more
   bool room_wanted_ = false;  // the ring to the guest is full
   bool host_full_ = false;    // the host socket takes no more
   bool host_ended_ = false;   // end of file was read
   bool host_deaf_ = false;    // the host reset its side: what the guest sends is thrown away
-  bool guest_finished_ = false;
   EventLoop::TimerId timer_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
