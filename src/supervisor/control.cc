@@ -112,24 +112,29 @@ void Control::publish(Fd listener, uint16_t guest, Published done) {
 
 void Control::unpublish(const control::Unpublish& wanted, const Client& from) {
   std::vector<uint64_t> ids;
-  auto gone = std::make_shared<control::Reply>();
-  for (const auto& [id, port] : published_) {
-    if (!matches(wanted, port)) continue;
-    ids.push_back(id);
-    gone->ports.push_back(port);
-  }
+  for (const auto& [id, port] : published_)
+    if (matches(wanted, port)) ids.push_back(id);
   if (ids.empty())
     return answer(from, fail(Error{Code::kNotFound, "no such port is published",
                                    "sandbox ports NAME lists those that are"}));
-  for (const uint64_t id : ids) {
-    events_.note(
-        fmt::format("no longer published: {}, {}", control::text(published_.at(id)), who(from)));
-    published_.erase(id);
+  struct Outcome {
+    control::Reply gone;
+    Status status;  // the first failure
+  };
+  const auto outcome = std::make_shared<Outcome>();
+  for (const uint64_t id : ids)
     gateway_.ask(json{{"op", "unpublish"}, {"id", id}}.dump(), {},
-                 [gone, from, last = id == ids.back()](const Status& status) {
-                   if (last) answer(from, status, *gone);
+                 [this, outcome, from, id, last = id == ids.back()](Status status) {
+                   const auto it = published_.find(id);
+                   if (status && it != published_.end()) {
+                     events_.note(fmt::format("no longer published: {}, {}",
+                                              control::text(it->second), who(from)));
+                     outcome->gone.ports.push_back(it->second);
+                     published_.erase(it);
+                   }
+                   if (!status && outcome->status) outcome->status = std::move(status);
+                   if (last) answer(from, outcome->status, outcome->gone);
                  });
-  }
 }
 
 // ---- rules ----
@@ -183,6 +188,9 @@ void Control::apply(const Change& change) {
                    rules_ = merged;
                    events_.note(text);
                    status = events_.rules_changed(rules_);
+                   if (!status)
+                     status = fail(std::move(status).error().while_doing(
+                         "the rules are in force, but not on record"));
                  }
                  if (status)
                    finish(added);
@@ -194,11 +202,11 @@ void Control::apply(const Change& change) {
 
 // ---- questions ----
 
-// From a process that reads hostile frames: bounded here once more, and escaped by who shows it.
+// From a process that reads hostile frames: checked here once more, and escaped by who shows it.
 void Control::asked_or_over(const control::Event& event) {
   if (const auto* asked = std::get_if<control::Asked>(&event)) {
     if (questions_.size() >= kMaxQuestions || asked->text.size() > kMaxQuestionText ||
-        asked->rule.size() > kMaxQuestionText)
+        asked->rule.size() > kMaxQuestionText || !names_its_rule(*asked))
       return tell_gateway(asked->id, false, [](const Status&) {});
     questions_[asked->id] = *asked;
   } else {

@@ -42,7 +42,7 @@ class ControlTest : public ::testing::Test {
     events.note = [this](std::string_view text) { notes_.emplace_back(text); };
     events.rules_changed = [this](const Control::Rules& rules) {
       in_force_ = rules;
-      return Status{};
+      return recorded_;
     };
     control_ =
         std::make_unique<Control>(*link_, Control::Rules{{"a.example.org"}, {}}, std::move(events));
@@ -78,6 +78,7 @@ class ControlTest : public ::testing::Test {
   std::unique_ptr<Control> control_;
   std::vector<std::string> notes_;
   Control::Rules in_force_;
+  Status recorded_;
   std::vector<std::string> outcomes_;
   size_t descriptors_ = 0;
 };
@@ -117,7 +118,7 @@ TEST_F(ControlTest, WhatIsNoListeningTcpSocketIsRefused) {
   EXPECT_EQ(told(), nullptr);
 }
 
-TEST_F(ControlTest, NothingWaitsForAGatewayThatIsGone) {
+TEST_F(ControlTest, AGatewayThatIsGoneIsSurvived) {
   publish(listener(), 80);
   gateway_.reset();
   for (int i = 0; i < 3; ++i) loop_->run_once(0ns);
@@ -155,6 +156,16 @@ TEST_F(ControlTest, ARefusedChangeKeepsWhatIsInForce) {
   EXPECT_THAT(in_force_.allow, ElementsAre("a.example.org", "c.example.org"));
 }
 
+TEST_F(ControlTest, RulesThatCannotBeRecordedAreSaidToBeInForce) {
+  recorded_ = fail(Code::kIo, "no space is left");
+  add({"b.example.org"});
+  told();
+  EXPECT_THAT(outcomes_,
+              ElementsAre("the rules are in force, but not on record: no space is left"));
+  add({"b.example.org"});
+  EXPECT_EQ(told(), nullptr) << "they are";
+}
+
 TEST_F(ControlTest, TwoChangesAtOnceAreBothInForce) {
   add({"b.example.org"});
   add({}, {"c.example.org"});
@@ -181,9 +192,9 @@ TEST_F(ControlTest, MoreRulesThanOneMessageHoldsAreRefused) {
   EXPECT_THAT(outcomes_.back(), "b.example.org");
 }
 
-// ---- questions ----
+// ---- clients ----
 
-class ControlQuestionsTest : public ControlTest {
+class ControlClientTest : public ControlTest {
  protected:
   void SetUp() override {
     ControlTest::SetUp();
@@ -231,7 +242,46 @@ class ControlQuestionsTest : public ControlTest {
   std::unique_ptr<ControlServer> server_;
 };
 
-TEST_F(ControlQuestionsTest, WhoWantsToBeToldIsToldOfThoseThatAreOpenAndOfNewOnes) {
+// ---- ports ----
+
+TEST_F(ControlClientTest, APortIsPublishedUntilTheGatewayHasTakenItBack) {
+  publish(listener(), 80);
+  publish(listener(AF_INET6), 80);
+  publish(listener(), 81);
+  for (int i = 0; i < 3; ++i) told();
+  const Fd person = client();
+  const auto ports = [&] {
+    say(person, control::encode(control::Ports{}));
+    return control::parse_reply(heard(person))->ports.size();
+  };
+  EXPECT_EQ(ports(), 3U);
+  say(person, control::encode(control::Unpublish{"", 0, 80}));
+  EXPECT_EQ(told(R"({"error":"not now"})"), (json{{"op", "unpublish"}, {"id", 1}}));
+  EXPECT_EQ(told(), (json{{"op", "unpublish"}, {"id", 2}}));
+  const auto reply = control::parse_reply(heard(person));
+  ASSERT_FALSE(reply) << "one of them is still open";
+  EXPECT_EQ(reply.error().message, "not now");
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("no longer published: [::1]:")));
+  EXPECT_EQ(ports(), 2U);
+  say(person, control::encode(control::Unpublish{"", 0, 80}));
+  EXPECT_EQ(told(), (json{{"op", "unpublish"}, {"id", 1}}));
+  EXPECT_EQ(control::parse_reply(heard(person))->ports.size(), 1U);
+  EXPECT_EQ(ports(), 1U);
+}
+
+TEST_F(ControlClientTest, APortThatIsNotPublishedIsNotTakenBack) {
+  publish(listener(), 80);
+  told();
+  const Fd person = client();
+  say(person, control::encode(control::Unpublish{"", 0, 81}));
+  say(person, control::encode(control::Unpublish{"127.0.0.9", 0, 80}));
+  EXPECT_EQ(told(), nullptr);
+  EXPECT_THAT(heard(person), HasSubstr("no such port is published"));
+}
+
+// ---- questions ----
+
+TEST_F(ControlClientTest, WhoWantsToBeToldIsToldOfThoseThatAreOpenAndOfNewOnes) {
   say(gateway_, asks(1, "a.example.org"));
   const Fd person = client();
   say(person, control::encode(control::Questions{}));
@@ -245,7 +295,7 @@ TEST_F(ControlQuestionsTest, WhoWantsToBeToldIsToldOfThoseThatAreOpenAndOfNewOne
   EXPECT_EQ(heard(other), std::string(kDone) + " " + asks(2, "b.example.org"));
 }
 
-TEST_F(ControlQuestionsTest, OnceAndNoAreAnswersToTheGatewayAndAreOnRecord) {
+TEST_F(ControlClientTest, OnceAndNoAreAnswersToTheGatewayAndAreOnRecord) {
   const Fd person = client();
   say(gateway_, asks(1, "a.example.org"));
   say(gateway_, asks(2, "b.example.org"));
@@ -257,7 +307,7 @@ TEST_F(ControlQuestionsTest, OnceAndNoAreAnswersToTheGatewayAndAreOnRecord) {
                                   HasSubstr("asked: b.example.org denied, by uid")));
 }
 
-TEST_F(ControlQuestionsTest, ForTheSessionIsANewRule) {
+TEST_F(ControlClientTest, ForTheSessionIsANewRule) {
   const Fd person = client();
   say(gateway_, asks(1, "b.example.org"));
   say(person, control::encode(control::Answer{1, control::Choice::kSession}));
@@ -266,7 +316,7 @@ TEST_F(ControlQuestionsTest, ForTheSessionIsANewRule) {
   EXPECT_EQ(heard(person), kDone);
 }
 
-TEST_F(ControlQuestionsTest, AnAnswerThatIsTooLateIsSaidToBe) {
+TEST_F(ControlClientTest, AnAnswerThatIsTooLateIsSaidToBe) {
   const Fd person = client();
   say(gateway_, asks(1, "b.example.org"));
   say(gateway_, R"({"over":1})");
@@ -274,7 +324,7 @@ TEST_F(ControlQuestionsTest, AnAnswerThatIsTooLateIsSaidToBe) {
   EXPECT_THAT(heard(person), HasSubstr("question 1 is over"));
 }
 
-TEST_F(ControlQuestionsTest, WhenTheLastOneLeavesNobodyIsAskedAnyMore) {
+TEST_F(ControlClientTest, WhenTheLastOneLeavesNobodyIsAskedAnyMore) {
   Fd one = client();
   Fd two = client();
   say(one, control::encode(control::Questions{}));
@@ -288,7 +338,7 @@ TEST_F(ControlQuestionsTest, WhenTheLastOneLeavesNobodyIsAskedAnyMore) {
   EXPECT_EQ(told(), (json{{"op", "ask"}, {"on", false}}));
 }
 
-TEST_F(ControlQuestionsTest, AGatewayThatFloodsIsAnsweredNo) {
+TEST_F(ControlClientTest, AGatewayThatFloodsIsAnsweredNo) {
   for (uint64_t id = 1; id <= Control::kMaxQuestions; ++id)
     say(gateway_, asks(id, "x.example.org"));
   EXPECT_EQ(told(), nullptr);
