@@ -1,7 +1,6 @@
 #include "store/allow_list.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "base/file.h"
 #include "base/text.h"
@@ -42,7 +41,9 @@ Result<std::vector<std::string>> read_allow_list(const Home& home) {
   return out;
 }
 
-Result<bool> add_to_allow_list(const Home& home, const std::string& rule) {
+Result<bool> add_to_allow_list(const Home& home, std::string_view word) {
+  ASSIGN(const policy::HostPattern pattern, policy::HostPattern::parse(word));
+  const std::string rule = pattern.text();
   ASSIGN(const FileLock lock, FileLock::acquire(allow_list_path(home) + ".lock"));
   ASSIGN(const auto rules, read_allow_list(home));
   if (std::ranges::find(rules, rule) != rules.end()) return false;

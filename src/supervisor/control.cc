@@ -9,7 +9,8 @@
 #include <set>
 
 #include "base/socket.h"
-#include "policy/policy.h"
+#include "base/text.h"
+#include "policy/host_pattern.h"
 
 namespace sandbox {
 
@@ -55,6 +56,18 @@ Result<std::vector<std::string>> new_rules(const std::vector<std::string>& rules
     if (known.insert(rule).second) out.push_back(rule.text());
   }
   return out;
+}
+
+// Whoever answers sees the text, and what he answers becomes the rule: one must name the other, and
+// nothing wider than one host.
+bool names_its_rule(const control::Asked& asked) {
+  const auto rule = policy::HostPattern::parse(asked.rule);
+  if (!rule || (rule->exact_name() == nullptr && !rule->exact_address())) return false;
+  const auto words = split(asked.text, ' ');
+  return std::ranges::any_of(words, [&](std::string_view word) {
+    if (word.ends_with(',')) word.remove_suffix(1);
+    return word == asked.rule;
+  });
 }
 
 bool matches(const control::Unpublish& wanted, const control::Port& port) {

@@ -55,5 +55,14 @@ TEST_F(AllowListTest, ARuleIsAddedOnceAtItsEndAndTheRestStays) {
   EXPECT_EQ(st.st_mode & 0777U, 0600U);
 }
 
+// What is added was proposed by a process that reads hostile frames.
+TEST_F(AllowListTest, WhatIsNoRuleOrMoreThanOneIsNotAdded) {
+  for (const char* word : {"", "a.*.b", "a.example.org\n*.example.net", "# a.example.org"})
+    EXPECT_FALSE(add_to_allow_list(*home_, word)) << word;
+  EXPECT_FALSE(read_file(allow_list_path(*home_)));
+  EXPECT_TRUE(*add_to_allow_list(*home_, "A.Example.org."));
+  EXPECT_EQ(*read_file(allow_list_path(*home_)), "a.example.org\n");
+}
+
 }  // namespace
 }  // namespace sandbox

@@ -338,6 +338,27 @@ TEST_F(ControlClientTest, WhenTheLastOneLeavesNobodyIsAskedAnyMore) {
   EXPECT_EQ(told(), (json{{"op", "ask"}, {"on", false}}));
 }
 
+// What is shown is what is answered, also when the gateway has fallen to the guest.
+TEST_F(ControlClientTest, AQuestionThatDoesNotNameItsRuleIsAnsweredNoAndShownToNobody) {
+  const Fd person = client();
+  say(person, control::encode(control::Questions{}));
+  told();
+  heard(person);
+  const auto ask = [&](const std::string& rule, const std::string& text) {
+    say(gateway_, control::encode(control::Event{control::Asked{7, rule, text}}));
+    return told();
+  };
+  const json no = {{"op", "answer"}, {"id", 7}, {"allow", false}};
+  EXPECT_EQ(ask("evil.example.net", "look up a.example.org"), no);
+  EXPECT_EQ(ask("example.org", "look up a.example.org"), no);
+  EXPECT_EQ(ask("*.example.org", "look up *.example.org"), no);
+  EXPECT_EQ(ask("0.0.0.0/0", "connect to 0.0.0.0/0"), no);
+  EXPECT_EQ(ask("b.example.org\n*.example.net", "look up b.example.org\n*.example.net"), no);
+  EXPECT_EQ(heard(person), "");
+  EXPECT_EQ(ask("192.0.2.1:22", "connect to 192.0.2.1:22, which no name led to"), nullptr);
+  EXPECT_THAT(heard(person), HasSubstr("192.0.2.1:22"));
+}
+
 TEST_F(ControlClientTest, AGatewayThatFloodsIsAnsweredNo) {
   for (uint64_t id = 1; id <= Control::kMaxQuestions; ++id)
     say(gateway_, asks(id, "x.example.org"));
