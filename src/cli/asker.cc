@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "base/socket.h"
@@ -72,6 +73,16 @@ std::optional<QuestionQueue::Key> QuestionQueue::key(char pressed) {
     default:
       return std::nullopt;
   }
+}
+
+std::optional<QuestionQueue::Key> AnswerKeys::take(std::string_view typed, Instant now) {
+  if (typed.empty()) return std::nullopt;
+  const auto key = QuestionQueue::key(typed.front());
+  if (!key || typed.find_first_not_of(typed.front()) != std::string_view::npos) {
+    deaf_until_ = now + kDeaf;
+    return std::nullopt;
+  }
+  return now < deaf_until_ ? std::nullopt : key;
 }
 
 Result<std::unique_ptr<Asker>> Asker::open(const Home& home) {
@@ -143,7 +154,7 @@ void Asker::show() {
     }
     ::tcflush(terminal_.get(), TCIFLUSH);
     shown_ = question->id;
-    shown_at_ = monotonic_now();
+    keys_.shown(monotonic_now());
     painted_ = true;
   }
   say("\r\x1b[K" + queue_.prompt());
@@ -156,12 +167,12 @@ void Asker::hide(std::string_view outcome) {
 }
 
 void Asker::on_key() {
-  char pressed = 0;
-  const ssize_t got = ::read(terminal_.get(), &pressed, 1);
+  std::array<char, 4096> typed{};
+  const ssize_t got = ::read(terminal_.get(), typed.data(), typed.size());
   if (got < 0 && errno == EINTR) return;
   if (got <= 0) return answer(QuestionQueue::Key::kDeny);  // hung up
-  const auto key = QuestionQueue::key(pressed);
-  if (key && monotonic_now() - shown_at_ >= kDeaf) answer(*key);
+  const auto key = keys_.take({typed.data(), static_cast<size_t>(got)}, monotonic_now());
+  if (key) answer(*key);
 }
 
 void Asker::answer(QuestionQueue::Key key) {

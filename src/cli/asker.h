@@ -3,8 +3,13 @@
 //
 // While a question is shown the terminal belongs to it: the caller reads no input for the command
 // and writes none of its output there, so that nothing in the sandbox can paint over the question
-// or take the key. Keys that were typed before it was shown, and for half a second after, are
-// thrown away: they were meant for something else.
+// or take the key.
+//
+// What was typed before the question was shown, and for half a second after, is thrown away: it was
+// meant for something else. So is what a terminal answers to a program that asked it for its
+// colours or its title: it comes as if it were typed, however late, has letters in it, and the
+// command may have asked just before the question. Anything but a key therefore begins the half
+// second anew.
 
 #include <termios.h>
 
@@ -12,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -40,10 +46,21 @@ class QuestionQueue {
   std::deque<control::Asked> waiting_;
 };
 
-class Asker {
+// Which of the bytes that a terminal gives are an answer to the question on it. Pure.
+class AnswerKeys {
  public:
   static constexpr Duration kDeaf = std::chrono::milliseconds(500);
 
+  void shown(Instant now) { deaf_until_ = now + kDeaf; }
+  // All that was read at once: one key, or the same one held down.
+  std::optional<QuestionQueue::Key> take(std::string_view typed, Instant now);
+
+ private:
+  Instant deaf_until_;
+};
+
+class Asker {
+ public:
   // Fails where there is no terminal to ask on. `home` has the list of what is always allowed.
   static Result<std::unique_ptr<Asker>> open(const Home& home);
   ~Asker();
@@ -75,7 +92,7 @@ class Asker {
   Fd control_;
   QuestionQueue queue_;
   uint64_t shown_ = 0;  // id of the question on the screen; 0: none
-  Instant shown_at_;
+  AnswerKeys keys_;
   termios before_{};
   bool painted_ = false;
 };

@@ -52,5 +52,36 @@ TEST(QuestionQueue, OneKeyAnswersAndOthersMeanNothing) {
     EXPECT_EQ(QuestionQueue::key(other), std::nullopt);
 }
 
+constexpr Instant kShown{10s};
+
+TEST(AnswerKeys, AKeyIsHeardHalfASecondAfterTheQuestionIsShown) {
+  AnswerKeys keys;
+  keys.shown(kShown);
+  EXPECT_EQ(keys.take("o", kShown), std::nullopt);
+  EXPECT_EQ(keys.take("o", kShown + 499ms), std::nullopt);
+  EXPECT_EQ(keys.take("o", kShown + 500ms), Key::kOnce);
+  EXPECT_EQ(keys.take("ddd", kShown + 500ms), Key::kDeny) << "held down";
+}
+
+// "\x1b]11;?\a" asks a terminal for its colour, which the command can have set before.
+TEST(AnswerKeys, WhatATerminalAnswersToTheCommandIsNoKeyHoweverLateAndInWhateverPieces) {
+  const std::string colour = "\x1b]11;rgb:aaaa/aaaa/aaaa\x1b\\";
+  for (size_t piece = 1; piece <= colour.size(); ++piece) {
+    AnswerKeys keys;
+    keys.shown(kShown);
+    Instant now = kShown + 3s;
+    for (size_t at = 0; at < colour.size(); at += piece, now = now + 10ms)
+      EXPECT_EQ(keys.take(colour.substr(at, piece), now), std::nullopt) << piece << " at " << at;
+    EXPECT_EQ(keys.take("a", now + AnswerKeys::kDeaf), Key::kAlways) << "the control";
+  }
+}
+
+TEST(AnswerKeys, AWordIsNoAnswer) {
+  AnswerKeys keys;
+  keys.shown(kShown);
+  for (const char* word : {"ad", "oh no", "n", "\n"})
+    EXPECT_EQ(keys.take(word, kShown + 3s), std::nullopt) << word;
+}
+
 }  // namespace
 }  // namespace sandbox::cli
