@@ -55,7 +55,8 @@ Result<ProxyChoice> parse_proxy(std::string_view from, std::string_view url) {
   ProxyChoice out;
   out.from = from;
   std::string_view rest = url;
-  if (const size_t mark = rest.find("://"); mark != std::string_view::npos) {
+  // The first colon: a later one may be of a password, which no message may quote.
+  if (const size_t mark = rest.find("://"); mark != rest.npos && mark == rest.find(':')) {
     const std::string scheme = to_lower(rest.substr(0, mark));
     if (scheme != "http")
       return fail(wrong(from, fmt::format("a proxy that is spoken to in {} is not supported, only "

@@ -66,9 +66,12 @@ TEST_F(ProxyArgsTest, CredentialsAreDecodedAndNeverShown) {
   EXPECT_EQ((*choose_proxy("http://user@proxy.test:3128", &outside))->authorization,
             "Basic dXNlcjo=");
   EXPECT_EQ((*choose_proxy("http://proxy.test:3128", &outside))->authorization, "");
-  for (const char* url : {"http://u:secret@proxy.test", "http://u:secret@:1", "ftp://u:secret@p:1",
-                          "http://u:secret%zz@p.test:1", "http://u:secret%0d%0a@p.test:1",
-                          "http://u%3a:secret@p.test:1", "http://u:secret%4@p.test:1"}) {
+  EXPECT_EQ((*choose_proxy("u:a://b@proxy.test:3128", &outside))->authorization,
+            "Basic dTphOi8vYg==");  // "u:a://b"
+  for (const char* url :
+       {"http://u:secret@proxy.test", "http://u:secret@:1", "ftp://u:secret@p:1",
+        "http://u:secret%zz@p.test:1", "http://u:secret%0d%0a@p.test:1",
+        "http://u%3a:secret@p.test:1", "http://u:secret%4@p.test:1", "u:secret://b@p.test"}) {
     const std::string error = chosen(url);
     EXPECT_TRUE(error.starts_with("error: --upstream-proxy: ")) << url << " " << error;
     EXPECT_EQ(error.find("secret"), std::string::npos) << error;
