@@ -66,7 +66,8 @@ Network
                      or none. Default: this shell's https_proxy, http_proxy or all_proxy; NO_PROXY
                      is honoured. A password in a variable is not seen in the process list
   --trust-host-ca    inside, trust the certificate authorities that this host trusts: its bundle, and
-                     the files that SSL_CERT_FILE and NODE_EXTRA_CA_CERTS of this shell name
+                     the files that SSL_CERT_FILE, NODE_EXTRA_CA_CERTS, REQUESTS_CA_BUNDLE and
+                     CURL_CA_BUNDLE of this shell name
 
 Files
   -w, --workspace DIR   share DIR at /workspace instead of the current directory at its own path
@@ -90,7 +91,7 @@ Command
   --timeout TIME     end it after e.g. 90s, 10m, 2h (exit status 124)
 
 Exit status: the command's own; 125 when the sandbox failed; 126 and 127 when the command could not
-be started; 2 for a wrong command line.
+be started; 2 for a wrong command line; 124 after --timeout; 130 after three times Ctrl-C.
 )";
 
 struct Prepared {
@@ -133,6 +134,10 @@ Result<channel::ExecRequest> command_request(const RunArgs& args, const ImageCon
 Result<Prepared> prepare(const Home& home, const RunArgs& args, const Shares& shares, Accel accel) {
   Prepared p;
   p.spec.shape = {args.memory_mib, args.cpus, accel};
+  // Before what may take minutes: a file that is not there is known at once.
+  if (args.trust_host_ca) {
+    ASSIGN(p.spec.host_roots, host_roots(host_bundles(), &environment_variable));
+  }
   const auto progress = make_progress();
   ASSIGN(const Image image, image_for(home, args, *progress));
   log::trace("image found");
@@ -148,14 +153,11 @@ Result<Prepared> prepare(const Home& home, const RunArgs& args, const Shares& sh
   p.spec.boot_key = p.boot.key;
   p.spec.disk_bytes = args.disk_bytes;
   p.spec.allow = args.allow;
-  p.spec.ask = args.ask;
   p.spec.deny = args.deny;
+  p.spec.ask = args.ask;
   p.spec.shares = shares.list;
   p.spec.workspace = shares.workspace;
   p.spec.profile = args.profile;
-  if (args.trust_host_ca) {
-    ASSIGN(p.spec.host_roots, host_roots(host_bundles(), &environment_variable));
-  }
   return p;
 }
 
