@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "policy/host_name.h"
 #include "policy/reason.h"
 
 namespace sandbox::cli {
@@ -19,7 +20,7 @@ std::string proposal(const audit::Record& record) {
   if (record.proto == "udp" || record.names.empty()) return {};
   const std::string& name = record.names.front();
   // A service of the host is named with its port.
-  return name == "host.internal" ? name + ":PORT" : name;
+  return name == policy::host_internal().text() ? name + ":PORT" : name;
 }
 
 // Where the reason alone does not say what happened.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "policy/host_name.h"
 #include "policy/policy.h"
 #include "policy/reach.h"
 #include "store/home.h"
@@ -16,8 +17,6 @@ namespace {
 
 using audit::Record;
 using policy::Reason;
-
-constexpr std::string_view kHostInternal = "host.internal";
 
 std::string bracketed(const IpAddress& address) {
   return address.is_v4() ? address.text() : fmt::format("[{}]", address.text());
@@ -60,7 +59,7 @@ Explanation no_allow_rule(const Record& record) {
   const std::string name = name_of(record);
   if (record.proto == "dns") {
     out.why = fmt::format("no allow rule is about {}, so the name was not even looked up", name);
-    if (name == kHostInternal)
+    if (name == policy::host_internal().text())
       out.instead = "a service of this host is allowed with its port: host.internal:PORT";
     else
       propose(out, name);

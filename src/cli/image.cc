@@ -78,7 +78,8 @@ int run_pull(std::vector<std::string> args) {
                                                   : store->pull(reference, *progress);
     progress.reset();
     if (!image)
-      return fail_with(image.error(), image.error().code == Code::kCancelled ? 130 : int{kFailed});
+      return fail_with(image.error(),
+                       image.error().code == Code::kCancelled ? kInterrupted : kFailed);
     fmt::print("{}  {}\n", image->reference, short_id(image->id));
   }
   return kDone;

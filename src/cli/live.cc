@@ -53,6 +53,12 @@ Result<std::string> existing_run_dir(const Home& home, const std::string& name) 
   return fail(std::move(error));
 }
 
+bool is_running(const Home& home, const std::string& name) {
+  const auto runs = list_runs(home);
+  return runs && std::ranges::any_of(
+                     *runs, [&](const RunEntry& run) { return run.name == name && run.alive; });
+}
+
 Result<LiveSandbox> LiveSandbox::connect(const Home& home, const std::string& name) {
   ASSIGN(const std::string dir, existing_run_dir(home, name));
   ASSIGN(const Fd directory, open_file(dir, O_PATH | O_DIRECTORY));

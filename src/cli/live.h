@@ -15,6 +15,8 @@ namespace sandbox::cli {
 // run/NAME, or an error that says which sandboxes there are.
 Result<std::string> existing_run_dir(const Home& home, const std::string& name);
 
+bool is_running(const Home& home, const std::string& name);
+
 class LiveSandbox {
  public:
   // "sandbox 'x' is not running", and what to do, where it is not.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,13 +32,12 @@ run, or be gone.
 
 Result<audit::LogEntry> find_decision(const std::string& run_dir, const DecisionId& id) {
   std::optional<audit::LogEntry> found;
-  ASSIGN(const auto summary, audit::read_log(run_dir + "/audit", {}, [&](const auto& entry) {
-           const bool wanted =
-               id.seq == 0 ? entry.record.verdict == audit::Outcome::kDeny : entry.seq == id.seq;
-           if (wanted) found = entry;
-           return id.seq == 0 || !found;
-         }));
-  (void)summary;
+  TRY(audit::read_log(run_dir + "/audit", {}, [&](const auto& entry) {
+    const bool wanted =
+        id.seq == 0 ? entry.record.verdict == audit::Outcome::kDeny : entry.seq == id.seq;
+    if (wanted) found = entry;
+    return id.seq == 0 || !found;
+  }));
   if (found && found->record.kind == audit::Kind::kDecision) return *found;
   const std::string hint =
       fmt::format("sandbox policy log {} shows the numbers behind #", id.sandbox);
@@ -48,12 +46,6 @@ Result<audit::LogEntry> find_decision(const std::string& run_dir, const Decision
   return fail(Error{Code::kNotFound,
                     fmt::format("#{} of '{}' is no decision that is on record", id.seq, id.sandbox),
                     hint});
-}
-
-bool is_running(const Home& home, const std::string& name) {
-  const auto runs = list_runs(home);
-  return runs && std::ranges::any_of(
-                     *runs, [&](const RunEntry& run) { return run.name == name && run.alive; });
 }
 
 void line(std::string_view head, std::string_view text) {

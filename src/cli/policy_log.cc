@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -14,7 +13,6 @@
 #include "cli/output.h"
 #include "cli/words.h"
 #include "store/home.h"
-#include "store/run_record.h"
 
 namespace sandbox::cli {
 
@@ -60,12 +58,6 @@ Result<LogArgs> parse_args(std::vector<std::string> words) {
   return args;
 }
 
-bool is_alive(const Home& home, const std::string& name) {
-  const auto runs = list_runs(home);
-  return runs && std::any_of(runs->begin(), runs->end(),
-                             [&](const RunEntry& run) { return run.name == name && run.alive; });
-}
-
 // False when nobody reads any more.
 bool print_entry(const audit::LogEntry& entry, bool json) {
   const std::string line = json ? entry.line : audit::log_line(entry);
@@ -82,7 +74,7 @@ Result<audit::LogSummary> show(const Home& home, const LogArgs& args) {
   };
   if (!args.follow) return audit::read_log(dir + "/audit", args.filter, print);
   return audit::follow_log(dir + "/audit", args.filter, print,
-                           [&] { return is_alive(home, args.name); });
+                           [&] { return is_running(home, args.name); });
 }
 
 int run(std::vector<std::string> words) {
@@ -95,7 +87,7 @@ int run(std::vector<std::string> words) {
   std::fflush(stdout);
   if (summary->damaged > 0)
     print_note(fmt::format("{} lines of the log are damaged and were left out", summary->damaged));
-  if (!summary->ended && !is_alive(*home, args->name))
+  if (!summary->ended && !is_running(*home, args->name))
     print_note("the log has no end: the sandbox was killed");
   if (summary->records == 0) print_note("nothing was recorded that matches");
   return kDone;

@@ -80,11 +80,6 @@ Status publish(LiveSandbox& sandbox, const PortsArgs& args) {
   return {};
 }
 
-std::string host_side(const control::Port& port) {
-  return port.address.is_v4() ? fmt::format("{}:{}", port.address.text(), port.port)
-                              : fmt::format("[{}]:{}", port.address.text(), port.port);
-}
-
 void print(const std::vector<control::Port>& ports, bool json) {
   if (json) {
     nlohmann::json out = nlohmann::json::array();
@@ -93,10 +88,10 @@ void print(const std::vector<control::Port>& ports, bool json) {
     return fmt::print("{}\n", out.dump());
   }
   size_t width = 4;
-  for (const control::Port& port : ports) width = std::max(width, host_side(port).size());
+  for (const control::Port& port : ports) width = std::max(width, control::host_side(port).size());
   fmt::print("{:<{}}  GUEST\n", "HOST", width);
   for (const control::Port& port : ports)
-    fmt::print("{:<{}}  {}\n", host_side(port), width, port.guest);
+    fmt::print("{:<{}}  {}\n", control::host_side(port), width, port.guest);
 }
 
 Result<std::vector<control::Port>> answer(const PortsArgs& args) {

@@ -78,10 +78,13 @@ Result<Request> read_request(const json& value) {
 
 }  // namespace
 
+std::string host_side(const Port& port) {
+  return port.address.is_v4() ? fmt::format("{}:{}", port.address.text(), port.port)
+                              : fmt::format("[{}]:{}", port.address.text(), port.port);
+}
+
 std::string text(const Port& port) {
-  const std::string address = port.address.text();
-  return fmt::format("{}:{} -> {}", port.address.is_v4() ? address : "[" + address + "]", port.port,
-                     port.guest);
+  return fmt::format("{} -> {}", host_side(port), port.guest);
 }
 
 std::string encode(const Request& request) {

@@ -5,8 +5,7 @@
 //   {"op":"ports"}                                     {"done":true,"ports":[…]}
 //   {"op":"publish","guest":80}  + a listening socket  {"done":true,"ports":[the new one]}
 //   {"op":"unpublish","address":"","port":0,"guest":80}   {"done":true,"ports":[those that went]}
-//   {"op":"policy","allow":["a.example.org"],"deny":[]}   {"done":true,"rules":[those not yet in
-//   force]}
+//   {"op":"policy","allow":["a.example.org"],"deny":[]}   {"done":true,"rules":[the new ones]}
 //   {"op":"questions"}                                 {"done":true}, then on this connection
 //                                                      {"asked":7,"rule":"…","text":"…"},
 //                                                      {"over":7}
@@ -34,7 +33,8 @@ struct Port {
   uint16_t guest = 0;
   friend bool operator==(const Port&, const Port&) = default;
 };
-std::string text(const Port& port);  // "127.0.0.1:8080 -> 80"
+std::string host_side(const Port& port);  // "127.0.0.1:8080", "[::1]:8080"
+std::string text(const Port& port);       // "127.0.0.1:8080 -> 80"
 
 struct Ports {};
 struct Publish {
