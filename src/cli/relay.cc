@@ -49,9 +49,9 @@ class Relay {
     return std::all_of(sinks_.begin(), sinks_.end(), [](const Sink& s) { return s.queue.empty(); });
   }
   [[nodiscard]] int wait_ms(Instant deadline) const;
-  // A terminal on which a question stands is not the command's.
   // Once the command has ended, what it still says goes before what it wanted.
   [[nodiscard]] bool asking() const { return asker_ != nullptr && asker_->showing() && !exit_; }
+  // A terminal on which a question stands is not the command's.
   [[nodiscard]] bool is_taken(int fd) const { return asking() && ::isatty(fd) == 1; }
   void serve_asker(short control_events, short key_events);
   void repaint();

@@ -56,7 +56,6 @@ Result<std::unique_ptr<ControlServer>> ControlServer::create(EventLoop& loop,
 }
 
 ControlServer::~ControlServer() {
-  *alive_ = false;
   loop_.remove(listener_.get());
   for (const Client& client : clients_) {
     loop_.remove(client->fd_.get());
@@ -94,9 +93,9 @@ Status ControlServer::adopt(Fd fd) {
     if (const Client held = weak.lock()) ready(held, events);
   }));
   clients_.insert(client);
-  loop_.after(kFirstRequest, [this, alive = alive_, weak] {
+  loop_.after(kFirstRequest, [this, weak] {
     const Client held = weak.lock();
-    if (*alive && held && held->open() && !held->asked_) close(held);
+    if (held && held->open() && !held->asked_) close(held);  // open: the server is there as well
   });
   return {};
 }

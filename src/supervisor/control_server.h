@@ -82,7 +82,6 @@ class ControlServer {
   Fd listener_;
   Handler handler_;
   std::unordered_set<Client> clients_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 // Where that socket is, as bind(2) and connect(2) take it however long the directory's name is.

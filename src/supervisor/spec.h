@@ -65,8 +65,8 @@ struct SandboxSpec {
   channel::Profile profile = channel::Profile::kDev;
   bool ask = false;  // what no rule is about is asked about, over the control connection
   std::vector<uint16_t> publish;  // ports of the guest, one for each listening socket
-  uint32_t mtu =
-      65520;  // of the guest's card: throughput is made of it (docs/decisions/033-mtu.md)
+  // Of the guest's card; throughput depends on it (docs/decisions/033-mtu.md).
+  uint32_t mtu = 65520;
   std::optional<ProxySpec> proxy;
   std::string host_roots;  // PEM, for the guest to trust; may be empty
 };

@@ -4,7 +4,7 @@
 // Start, in the order that costs least (QEMU takes longest, so it is first and everything else
 // happens while it starts):
 //   spawn QEMU → recorder, gateway, files → sentry's orders into the port → load the boot state →
-//   the guest runs.
+//   the guest runs → the control socket is answered → the supervisor confines itself.
 // End: whatever happens to any part, all of it ends. QEMU is killed first, so nothing of the guest
 // runs while the rest goes; the recorder goes last and closes the log.
 
@@ -48,7 +48,6 @@ class Supervisor {
   Status run();
 
  private:
-  struct Ends;  // our ends of the wires during a start
   explicit Supervisor(SandboxSpec spec) : spec_(std::move(spec)) {}
 
   Status start(SupervisorFds fds);
